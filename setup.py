@@ -28,7 +28,6 @@ setup(
         "shardwright.inspect",
         "shardwright.pipelines",
         "shardwright.pipelines.commands",
-        "shardwright.pipelines.estimates",
         "shardwright.pipelines.job",
         "shardwright.pipelines.local",
         "shardwright.pipelines.options",

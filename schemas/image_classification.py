@@ -7,7 +7,6 @@ Feature names are TFDS's (`image`, `label`, `id`), or those of TensorFlow Model 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 
@@ -29,30 +28,12 @@ FEATURE_NAMES: Mapping[str, tuple[Feature, ...]] = {"tfds": _TFDS, "model-garden
 
 
 def image_classification(
-    *,
-    feature_names: str = "tfds",
-    labeled: bool = True,
-    image_encoding: str | None = None,
-    image_shape: tuple[int | None, ...] = (),
-    image_dtype: str = "",
-    oriented: bool = False,
-    extras: tuple[Feature, ...] = (),
+    *, feature_names: str = "tfds", extras: tuple[Feature, ...] = ()
 ) -> ExampleSchema:
     """Return the schema of labeled images; `with_class_names` completes it, or removes the label.
 
     Args:
         feature_names: "tfds" or "model-garden".
-        labeled: False for a schema without a class label.
-        image_encoding: "jpeg", "png", "raw" or "tensor" if all images are stored in it.
-        image_shape: (height, width, channels) if all images have it; None for a size that differs.
-        image_dtype: Dtype of images that are stored as tensors of another type than uint8.
-        oriented: Add the EXIF orientation as a feature, for images stored without EXIF.
         extras: The user's own features.
     """
-    image, *others = FEATURE_NAMES[feature_names]
-    image = replace(image, shape=image_shape, encoding=image_encoding, dtype=image_dtype)
-    name = "orientation" if feature_names == "tfds" else "image/orientation"
-    orientation = (Feature(name, FeatureKind.INT64, Source.ORIENTATION),) if oriented else ()
-    if not labeled:
-        others = [one for one in others if one.source not in (Source.LABEL, Source.LABEL_TEXT)]
-    return ExampleSchema((image, *others, *orientation, *extras))
+    return ExampleSchema((*FEATURE_NAMES[feature_names], *extras))

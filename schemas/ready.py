@@ -41,10 +41,8 @@ class ReadySchema(NamedTuple):
         """
         features = FEATURE_NAMES[feature_names if self.has_image else "tfds"]
         left_out = set() if self.has_image else {Source.IMAGE}
-        # In records, a column of numbers to predict is a feature, and often has the label's name.
-        if not self.has_label or (
-            not self.has_image and any(extra.name == "label" for extra in extras)
-        ):
+        # A column of numbers to predict is a feature, and often has the label's name.
+        if not self.has_label or (self.extra and any(extra.name == "label" for extra in extras)):
             left_out |= {Source.LABEL, Source.LABEL_TEXT}
         own = [] if self.own is None else [self._from_column(self.own, columns, extras)]
         more = map(self.extra, extras) if self.extra else ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.compute as pc
 
 from shardwright.transforms.hashing import hash64, is_among, joined
 from shardwright.transforms.references import rows_left
+from shardwright.transforms.rejects import Reject, RejectReason
 
 _SALT = "shardwright/row"
 
@@ -32,3 +34,27 @@ def leave_out(batch: pa.RecordBatch, keys: np.ndarray) -> Iterator[pa.RecordBatc
 def sorted_keys(parts: Iterable[np.ndarray]) -> np.ndarray:
     """Return the keys of all parts, as `leave_out` needs them."""
     return np.sort(joined(parts, np.uint64))
+
+
+def reject_copies(
+    rows: pa.RecordBatch,
+    keepers: np.ndarray,
+    reason: RejectReason,
+    relation: Callable[[dict[str, Any]], str],
+) -> Iterator[np.ndarray | Reject]:
+    """Yield a reject for each row that another one is kept for, then the keys of these rows.
+
+    Args:
+        rows: Rows with id, uri, row and label.
+        keepers: The number of the row that is kept for each row, which may be itself.
+        reason: The reason of the rejects.
+        relation: Returns the words between a row and its keeper, such as "same bytes as".
+    """
+    is_copy = keepers != np.arange(len(keepers))
+    copies, kept = rows.filter(pa.array(is_copy)), rows.take(pa.array(keepers[is_copy]))
+    for row, keeper in zip(copies.to_pylist(), kept.to_pylist(), strict=True):
+        detail = f"{relation(row)} {keeper['id']!r}, which is kept"
+        if row["label"] != keeper["label"]:
+            detail += f", but another label: {row['label']!r} here, {keeper['label']!r} there"
+        yield Reject(row["id"], row["uri"], reason, detail)
+    yield row_keys(copies)

@@ -36,7 +36,6 @@ from shardwright.transforms.output_state import differences
 from shardwright.transforms.publish.fail_on import NEAR
 from shardwright.transforms.reject_limits import check_rejects
 from shardwright.transforms.rejects import RejectReason
-from shardwright.transforms.splits.split_rules import SplitCounts
 from shardwright.transforms.versions.additions import Additions, check_gone, commit_additions
 
 _LOG = logging.getLogger("shardwright.append")
@@ -97,8 +96,8 @@ def prepare_append(
 def _check_options(options: BuildOptions) -> None:
     if options.writer == "beam":
         raise UsageError("--if-exists append needs --writer planned: Beam's has no plan to compare")
-    exact = options.stratify or isinstance(options.split, SplitCounts)
-    if options.group_column is not None and exact:
+    needs_all = options.stratify or (options.split is not None and options.split.is_exact)
+    if options.group_column is not None and needs_all:
         raise UsageError(
             "--if-exists append cannot keep groups in one split with --stratify or exact numbers, "
             "because the dataset does not store groups: use fractions without --stratify"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from shardwright.pipelines.commands.results import (
 )
 from shardwright.pipelines.job.build import BuildJob, describe_job
 from shardwright.pipelines.job.classes import class_lines, class_names_of, classes_from
-from shardwright.pipelines.local.batches import EvenSample
 from shardwright.pipelines.local.plan import BuildState, LocalPlan, plan_locally
 from shardwright.pipelines.options.arguments import make_parser
 from shardwright.pipelines.options.build import parse_options
@@ -31,9 +29,6 @@ from shardwright.sizes import counted, show_bytes
 from shardwright.terminal import join_lines, print_safely, say, set_up_log
 from shardwright.transforms.output_state import plan_json
 from shardwright.transforms.progress import PROGRESS
-
-if TYPE_CHECKING:
-    from shardwright.pipelines.estimates.work import BuildEstimate
 
 _VERDICTS = {
     BuildState.NEW: "would write all shards",
@@ -58,24 +53,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _show(argv: Sequence[str]) -> int:
-    asked = make_parser("plan").parse_known_args(argv)[0]
-    job, plan, estimate = _plan(argv, asked)
-    if asked.json:
-        print(json.dumps(outline(job, plan, estimate), indent=1))
+    job, plan = _plan(argv)
+    if make_parser("plan").parse_known_args(argv)[0].json:
+        print(json.dumps(outline(job, plan), indent=1))
     else:
         print_safely(describe_plan(job, plan))
-        if estimate:
-            print_safely(join_lines(estimate.to_lines(runner_of(job.options.beam_args))))
     if plan.state in _STOPS:
         say_rejects(f"a build {_VERDICTS[plan.state]}", plan.reason)
         return EXIT_FAULTS
     return EXIT_DONE
 
 
-def _plan(
-    args: Sequence[str], asked: argparse.Namespace
-) -> tuple[BuildJob, LocalPlan, BuildEstimate | None]:
-    options = parse_options(args, "plan")
+def _plan(argv: Sequence[str]) -> tuple[BuildJob, LocalPlan]:
+    options = parse_options(argv, "plan")
     if options.if_exists == "append":
         raise UsageError(
             "plan cannot compare INPUT with a dataset that grows: leave --if-exists append out to "
@@ -87,18 +77,10 @@ def _plan(
     if not is_local(runner):
         say(f"planning on this machine ({LOCAL_RUNNER}), not on {runner_of(runner)}")
     with ProgressDisplay(PROGRESS):
-        if not asked.estimate:
-            return job, plan_locally(job), None
-        from shardwright.pipelines.estimates.estimator import estimate_plan  # not for a plan alone
-
-        sample = EvenSample()
-        plan = plan_locally(job, sample)
-        return job, plan, estimate_plan(job, plan, sample.rows())
+        return job, plan_locally(job)
 
 
-def outline(
-    job: BuildJob, plan: LocalPlan, estimate: BuildEstimate | None = None
-) -> dict[str, Any]:
+def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
     """Return the object that `--json` prints.
 
     Keys: `fingerprint`, `settings` and `splits` as in `plan.json` (bytes are estimates);
@@ -108,10 +90,9 @@ def outline(
     `warning` about the shard size, or ""; `shards_done` (finished and kept); `shards_to_write`;
     `estimate` (a `SizeEstimate`, only if images change their size); `state` (see `BuildState`);
     `reason` (why a build would fail, else ""). `fingerprint` needs a second pass over the
-    references, so it is null if OUTPUT holds nothing to compare it with. With `--estimate` also
-    `build_estimate` (a `BuildEstimate`).
+    references, so it is null if OUTPUT holds nothing to compare it with.
     """
-    layout, schema = plan.layout, _planned_schema(job, plan)
+    layout, schema = plan.shards.layout, _planned_schema(job, plan)
     return {
         **plan_json(job.options.settings, layout, plan.fingerprint),
         "num_records": layout.num_records,
@@ -124,19 +105,18 @@ def outline(
         "num_classes": len(class_names_of(schema)),
         "class_names": list(class_names_of(schema)),
         "classes_from": classes_from(job, schema),
-        "rejects": dict(plan.rejects),
+        "rejects": dict(plan.shards.rejects.tally.reasons),
         "warning": layout.warning,
         "shards_done": plan.shards_done,
         "shards_to_write": layout.num_shards - plan.shards_done,
         "state": str(plan.state),
         "reason": plan.reason,
-        **({"build_estimate": estimate.to_json()} if estimate else {}),
     }
 
 
 def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
     """Return the plan as text, with a table of the splits."""
-    layout = plan.layout
+    layout, rejects = plan.shards.layout, plan.shards.rejects.tally.reasons
     lines = as_text(shard_view("Splits, with estimated bytes", _shards_of(plan)), None)
     num_bytes = show_bytes(sum(layout.num_bytes.values()))
     whole = f"{counted(layout.num_records, 'record')}, {counted(layout.num_shards, 'shard')}"
@@ -145,14 +125,11 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
     if layout.estimate:
         mean = sum(layout.num_bytes.values()) / max(layout.num_records, 1)
         sampled = counted(layout.estimate.num_sampled, "record")
-        lines.append(
-            f"about {show_bytes(mean)} per record, estimated by encoding {sampled}; shard sizes "
-            "have a margin for the error"
-        )
-    if plan.rejects:
+        lines.append(f"about {show_bytes(mean)} per record, estimated by encoding {sampled}")
+    if rejects:
         lines.append(
             "rejects so far: "
-            + ", ".join(f"{number} {reason}" for reason, number in plan.rejects.items())
+            + ", ".join(f"{number} {reason}" for reason, number in rejects.items())
         )
     if layout.warning:
         lines.append(f"warning: {layout.warning}")
@@ -165,12 +142,12 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
 
 
 def _planned_schema(job: BuildJob, plan: LocalPlan) -> ExampleSchema:
-    return job.schema.with_vocabularies(plan.vocabularies)
+    return job.schema.with_vocabularies(plan.shards.vocabularies)
 
 
 def _shards_of(plan: LocalPlan) -> dict[str, tuple[list[int], Sequence[int]]]:
     """Return the records and the estimated bytes of each shard, by split."""
     return {
-        split: (np.diff(cuts.starts).tolist(), plan.bytes_per_shard[split])
-        for split, cuts in plan.layout.cuts.items()
+        split: (np.diff(cuts.starts).tolist(), plan.shards.bytes_per_shard[split])
+        for split, cuts in plan.shards.layout.cuts.items()
     }

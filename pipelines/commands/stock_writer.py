@@ -50,13 +50,13 @@ def run_stock_build(job: BuildJob) -> None:
         )
     finish_promotion(root)
     planned = plan_locally(job)
-    cuts = planned.layout.cuts
-    num_shards = planned.layout.num_shards
+    cuts = planned.shards.layout.cuts
+    num_shards = planned.shards.layout.num_shards
     if planned.state == BuildState.REFUSED:
         raise BuildError(planned.reason)
     if planned.state == BuildState.UP_TO_DATE:
-        PROGRESS.start(total_images=planned.layout.num_records, total_shards=num_shards)
-        PROGRESS.add_reused(images=planned.layout.num_records, shards=num_shards)
+        PROGRESS.start(total_images=planned.shards.layout.num_records, total_shards=num_shards)
+        PROGRESS.add_reused(images=planned.shards.layout.num_records, shards=num_shards)
         return
     if planned.state == BuildState.RESTART:
         say("Beam's WriteToTFRecord cannot resume an unfinished build: starting over")

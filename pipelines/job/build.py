@@ -15,26 +15,25 @@ from shardwright.format.versions import number_of
 from shardwright.pipelines.job.schema import (
     as_encoded,
     check_copied,
-    default_schema,
-    fit_schema,
+    choose_schema,
     read_option_classes,
 )
 from shardwright.pipelines.options.build import BuildOptions, provenance_of
-from shardwright.pipelines.options.schema import kinds_of, main_image, shapes_of, with_given_names
+from shardwright.pipelines.options.schema import with_given_names
 from shardwright.pipelines.runners.beam_options import is_local, num_processes
-from shardwright.schemas.ready import OBJECTS, READY_SCHEMAS
+from shardwright.schemas.ready import OBJECTS, READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
 from shardwright.transforms.features.feature_hashes import FeatureHashes
-from shardwright.transforms.features.vocabularies import Vocabularies, indexed_features
+from shardwright.transforms.features.vocabularies import VocabularyRules, indexed_features
 from shardwright.transforms.images.options import EncodeOptions, Overlays
 from shardwright.transforms.inputs.boxes import AREA, SEGMENTATION
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.folder_contents import has_wildcard, matching
 from shardwright.transforms.inputs.formats.box_tables import Objects
 from shardwright.transforms.inputs.formats.tables import TableSource, open_label_table
-from shardwright.transforms.inputs.source import InputSource, SourceRequest
+from shardwright.transforms.inputs.source import MAIN_IMAGE, InputSource, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.partial_inputs import PartialInputs
@@ -43,12 +42,9 @@ from shardwright.transforms.publish.fail_on import FailOn, FailOnCheck, check_ag
 from shardwright.transforms.publish.near_duplicates import NearDuplicateList
 from shardwright.transforms.publish.publication import Publication
 from shardwright.transforms.publish.report_file import Report
+from shardwright.transforms.splits.draws import SplitDraw
 from shardwright.transforms.splits.split_lists import SplitLists
-from shardwright.transforms.splits.split_rules import (
-    SplitFractions,
-    SplitRule,
-    rule_for_additions,
-)
+from shardwright.transforms.splits.split_rules import SplitRule, rule_for_additions
 from shardwright.transforms.versions.additions import Append, check_gone
 from shardwright.transforms.write.clearance import PlanCheck
 from shardwright.transforms.write.copied_records import CopiedRecords
@@ -71,7 +67,7 @@ class BuildJob:
         label_table: Table of `--labels`, or None.
         class_names: From `--class-names`, `--schema` or the source; None to learn them.
         spool: The folder for what a build keeps before its plan is made.
-        declared: Schema of `--schema`, or None.
+        schema: The features of the references, without learned vocabularies.
         known: The dataset that the build adds records to, or None.
     """
 
@@ -80,7 +76,7 @@ class BuildJob:
     label_table: TableSource | None
     class_names: tuple[str, ...] | None
     spool: Folder
-    declared: ExampleSchema | None = None
+    schema: ExampleSchema
     known: KnownDataset | None = None
 
     @property
@@ -90,10 +86,19 @@ class BuildJob:
         return rule if self.known is None else rule_for_additions(rule)
 
     @property
-    def group_rule(self) -> SplitFractions | None:
+    def group_rule(self) -> SplitRule | None:
         """The rule by which a group has its split by itself; None without groups."""
-        rule, grouped = self.split_rule, self.options.group_column is not None
-        return rule if grouped and isinstance(rule, SplitFractions) else None
+        rule = self.split_rule
+        has_own = self.options.group_column is not None and rule is not None and not rule.is_exact
+        return rule if has_own else None
+
+    @property
+    def split_draw(self) -> SplitDraw | None:
+        """The draw of all records together; None if each record has its split by itself."""
+        rule, stratify = self.split_rule, self.options.stratify and self.known is None
+        if self.splits_given or rule is None or not (stratify or rule.is_exact):
+            return None
+        return SplitDraw(rule, stratify, grouped=self.options.group_column is not None)
 
     @property
     def known_file(self) -> KnownFile | None:
@@ -123,14 +128,6 @@ class BuildJob:
         return () if append is None else (partial(check_gone, append),)
 
     @property
-    def stratifies(self) -> bool:
-        return self.options.stratify and self.known is None
-
-    @property
-    def earlier_vocabularies(self) -> Vocabularies | None:
-        return None if self.known is None else self.known.vocabularies
-
-    @property
     def splits_given(self) -> bool:
         if self.label_table is not None and self.label_table.states_splits:
             return True
@@ -148,8 +145,15 @@ class BuildJob:
         )
 
     @property
-    def labels_are_names(self) -> bool:
-        return label_source(self.source, self.label_table).labels_are_names
+    def vocabulary_rules(self) -> VocabularyRules:
+        # The user's own schema with a label, so that a dataset without labels fails.
+        is_own = self.options.schema not in (None, *READY_SCHEMAS)
+        return VocabularyRules(
+            class_names=self.class_names,
+            labels_are_names=label_source(self.source, self.label_table).labels_are_names,
+            needs_label=is_own and self.schema.label is not None,
+            earlier=None if self.known is None else self.known.vocabularies,
+        )
 
     @property
     def feature_hashes(self) -> FeatureHashes:
@@ -164,25 +168,6 @@ class BuildJob:
         Locally one process holds the whole plan, elsewhere a bucket must fit a small worker.
         """
         return _LOCAL_BUCKETS if is_local(self.options.beam_args) else _REMOTE_BUCKETS
-
-    @property
-    def needs_label(self) -> bool:
-        """True if the user's own schema has a label, so that a dataset without labels fails."""
-        return (
-            self.declared is not None
-            and self.declared.label is not None
-            and self.options.schema not in READY_SCHEMAS
-        )
-
-    @cached_property
-    def schema(self) -> ExampleSchema:
-        """The features of the references, without learned vocabularies."""
-        encode, copied = self.options.encode, self.source.copied_schema
-        if copied is not None:
-            return with_given_names(copied)
-        if self.declared is not None:
-            return as_encoded(self.declared, encode)
-        return as_encoded(default_schema(self.options, self.source, self.label_table), encode)
 
     @property
     def stored_schema(self) -> ExampleSchema:
@@ -342,17 +327,15 @@ def describe_job(
     table = (
         None if options.labels is None else label_table_of(options, options.labels, source, read)
     )
-    declared = None
-    if options.schema is not None:
-        declared, source, table = fit_schema(options, options.schema, read, source, table)
-    class_names = (
-        read_option_classes(options)
-        or (declared and declared.class_names)
-        or label_source(source, table).class_names
-    )
-    job = BuildJob(
-        options, source, table, class_names, spool, declared and replace(declared, class_names=())
-    )
+    class_names = read_option_classes(options)
+    if source.copied_schema is None:
+        schema, source, table = choose_schema(options, read, source, table)
+        class_names = class_names or schema.class_names
+        schema = as_encoded(replace(schema, class_names=()), options.encode)
+    else:
+        schema = with_given_names(source.copied_schema)
+    class_names = class_names or label_source(source, table).class_names
+    job = BuildJob(options, source, table, class_names, spool, schema)
     for option, verb, given in (
         ("--split", "draws", options.split),
         ("--split-ids", "lists", job.split_lists),
@@ -370,7 +353,9 @@ def request_for(
     options: BuildOptions, spool: Folder, declared: ExampleSchema | None
 ) -> SourceRequest:
     """Return the request for INPUT; `declared` is the schema of `--schema`, if it was read."""
-    stated = declared or (ExampleSchema(OBJECTS) if options.schema == "detection" else None)
+    objects = OBJECTS if options.schema == "detection" else ()
+    features = objects if declared is None else declared.column_features
+    image = MAIN_IMAGE if declared is None else declared.image
     columns = options.columns
     if options.labels is not None:  # the table has all others
         columns = {**dict.fromkeys(columns), "size": options.size_column}
@@ -383,9 +368,9 @@ def request_for(
         image_root=options.image_root,
         allow_outside=options.allow_outside,
         spool=spool,
-        kinds=kinds_of(stated),
-        shapes=shapes_of(stated),
-        image=main_image(options.schema, declared),
+        kinds={each.column_name: each.kind for each in features},
+        shapes={each.column_name: each.stored[0].shape for each in features},
+        image=None if options.schema in WITHOUT_IMAGE else image,
         input_format=options.input_format,
         changes=options.changes,
         top_folders=options.top_folders,
@@ -399,13 +384,12 @@ def label_table_of(
     """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
     root = options.image_root or source.label_paths_root or options.input
     columns = {**options.columns, "size": None}
-    request = SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds_of(read))
-    folders = source.folders
+    kinds = {} if read is None else {each.column_name: each.kind for each in read.column_features}
     return open_label_table(
-        request,
+        SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds),
         key=options.labels_key,
         root=absolute(root),
-        folders=folders,
+        folders=source.folders,
         finder=Objects(),
     )
 

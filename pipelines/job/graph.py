@@ -32,7 +32,6 @@ from shardwright.transforms.splits.assign_splits import AssignSplits
 from shardwright.transforms.splits.draw_splits import DrawSplits
 from shardwright.transforms.splits.list_splits import ListSplits
 from shardwright.transforms.splits.split_lists import read_lists, stated_splits
-from shardwright.transforms.splits.split_rules import SplitFractions
 from shardwright.transforms.versions.commit_version import CommitVersion
 from shardwright.transforms.write.clear_output import ClearOutput
 from shardwright.transforms.write.write_shards import WriteShards
@@ -99,11 +98,8 @@ def reference_graph(
     split = _split(found if changes is None else changes, job)
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
         job.schema,
-        class_names=job.class_names,
-        labels_are_names=job.labels_are_names,
-        needs_label=job.needs_label,
-        earlier=job.earlier_vocabularies,
         hash_labels=job.feature_hashes.labels,
+        **job.vocabulary_rules,
     )  # references with final features
     rejects += [split.rejects, encoded.rejects]
     return ReferenceGraph(
@@ -139,13 +135,12 @@ def _split(found: Routed | NearDuplicates | Changes, job: BuildJob) -> Routed:
 
 
 def _split_step(job: BuildJob) -> beam.PTransform:
-    rule, stratify = job.split_rule, job.stratifies
+    rule, draw = job.split_rule, job.split_draw
     drawn: beam.PTransform
-    if job.splits_given or rule is None or (isinstance(rule, SplitFractions) and not stratify):
+    if draw is None:
         drawn = AssignSplits(rule, given=job.splits_given)
     else:
-        grouped = job.options.group_column is not None
-        drawn = DrawSplits(rule, stratify=stratify, grouped=grouped)
+        drawn = DrawSplits(draw.rule, stratify=draw.stratify, grouped=draw.grouped)
     if job.split_lists is None:
         return drawn
     others = None if rule is None else drawn

@@ -2,66 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from shardwright.errors import BuildError, StorageError, UsageError
-from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.schema import (
+    CLASSES,
+    PICTURES,
+    ExampleSchema,
+    Feature,
+    FeatureKind,
+    Source,
+)
 from shardwright.pipelines.options.build import BuildOptions
-from shardwright.pipelines.options.schema import check_columns, load_schema
-from shardwright.schemas.image_classification import image_classification
 from shardwright.schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
+from shardwright.transforms.features.column_types import check_column, check_computed
 from shardwright.transforms.features.vocabularies import read_class_names
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.tables import TableSource
 from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.options import given_options
+from shardwright.transforms.references import extra_name
+
+DEFAULT = "image_classification"  # the ready schema of a build without `--schema`
 
 
-def default_schema(
-    options: BuildOptions, source: InputSource, table: TableSource | None
-) -> ExampleSchema:
-    """Return the schema of a build without `--schema`: image, id, label and all other columns."""
-    encode = options.encode
-    extras = _extras(source, table)
-    if any(extra.name == "label" and extra.is_list for extra in extras):
-        raise UsageError(
-            "column 'label' holds lists: give --schema multi_label, or another column with "
-            "--label-column; of rows of 0 and 1, one for each class, give numbers of classes"
-        )
-    is_target = any(extra.name == "label" for extra in extras)  # floats, which are no classes
-    if is_target:
-        _check_no_labels(source, *([] if table is None else [table]))
-    schema = image_classification(
-        labeled=not is_target,
-        feature_names=source.feature_names or options.feature_names,
-        image_encoding=None if encode.encode == "keep" else encode.encode,
-        image_shape=encode.shape,
-        image_dtype=encode.image_dtype,
-        oriented=encode.tells_orientation,
-        extras=extras,
-    )
-    return _with_separator(schema, options)
-
-
-def fit_schema(
+def choose_schema(
     options: BuildOptions,
-    given: str,
     read: ExampleSchema | None,
     source: InputSource,
     table: TableSource | None,
 ) -> tuple[ExampleSchema, InputSource, TableSource | None]:
-    """Return the schema of `--schema`, and both inputs with the columns that it uses.
+    """Return the schema of `--schema`, or the default, and both inputs with the columns it uses.
 
     Args:
         options: Options of the command line.
-        given: Value of `--schema`.
-        read: Result of `options.schema.read_schema`.
+        read: Result of `options.read_schema`.
         source: INPUT.
         table: Table of `--labels`, or None.
 
@@ -69,24 +50,130 @@ def fit_schema(
         UsageError: An option contradicts the schema, or a column is missing.
         BuildError: The type of a column does not fit its feature.
     """
-    known = [*source.column_names, *(table.column_names if table else ())]
-    schema = _with_separator(_declared_schema(options, given, read, source, table, known), options)
+    given = options.schema or DEFAULT
+    inputs = [source] if table is None else [source, table]
+    known = [column for each in inputs for column in each.column_names]
+    has_own_names = given not in READY_SCHEMAS or given in WITHOUT_IMAGE
+    if has_own_names and options.feature_names != BuildOptions.feature_names:
+        raise UsageError(
+            f"--feature-names is for ready schemas, and --schema {given} has its own names: leave "
+            "--feature-names out"
+        )
+    try:
+        extras = _extras(inputs)
+    except BuildError:  # maybe over a column that the schema does not use
+        if given in WITH_ALL_COLUMNS:
+            raise
+        extras = ()
+    _check_label_columns(given, inputs, known, extras)
+    feature_names = source.feature_names or options.feature_names
+    schema = schema_for(given, read, feature_names=feature_names, columns=known, extras=extras)
+    schema = _with_separator(schema, options)
     _refuse_options(options, schema)
     features = schema.column_features
-    source = source.for_features(features)
-    table = table and table.for_features(features)
-    inputs = [source, *([] if table is None else [table])]
-    has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in inputs)
+    source, table = source.for_features(features), table and table.for_features(features)
+    inputs = [source] if table is None else [source, table]
     # Of references after the join of INPUT with the label table.
     columns = {field.name: field.type for each in inputs for field in each.schema}
-    check_columns(
-        schema,
-        pa.schema(list(columns.items())),
-        known=known,
-        has_label=has_label,
-        may_compute=bool(options.transforms),
-    )
+    _check_columns(schema, columns, known, may_compute=bool(options.transforms))
+    has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in inputs)
+    if schema.label is not None and not has_label:
+        raise UsageError(
+            "--schema has a label, and INPUT has none: give its column with --label-column, or a "
+            "schema without a label"
+        )
     return schema, source, table
+
+
+def schema_for(
+    given: str,
+    read: ExampleSchema | None,
+    *,
+    feature_names: str,
+    columns: Sequence[str],
+    extras: Sequence[Feature],
+) -> ExampleSchema:
+    """Return the schema of `--schema` for the columns of INPUT.
+
+    Args:
+        given: Name of a ready schema, or a file.
+        read: The schema of the file.
+        feature_names: Feature names of ready schemas: "tfds" or "model-garden".
+        columns: Names of the source's extra columns.
+        extras: Their features without a schema; class names stated there are used in the schema.
+    """
+    schema = READY_SCHEMAS[given].make(feature_names, columns, extras) if read is None else read
+    stated = {extra.name: extra.names for extra in extras}
+    features = tuple(
+        replace(feature, names=stated.get(feature.name, ()))
+        if feature.kind in CLASSES and not feature.names and feature.source == Source.COLUMN
+        else feature
+        for feature in schema.features
+    )
+    return replace(schema, features=features)
+
+
+def _check_label_columns(
+    given: str,
+    inputs: Sequence[InputSource],
+    columns: Sequence[str],
+    extras: Sequence[Feature],
+) -> None:
+    """Raise UsageError if it is not clear what the labels of a ready schema are."""
+    usual = READY_SCHEMAS["multi_label"].columns
+    found = [column for column in dict.fromkeys(columns) if column.lower() in usual]
+    if given == "multi_label" and len(found) > 1:
+        feature = f'Feature("labels", FeatureKind.MULTI_LABEL, column="{found[-1]}")'
+        raise UsageError(
+            f"--schema multi_label: columns {' and '.join(map(repr, found))} could all be the "
+            f"labels: rename all but one, or write a schema with {feature}"
+        )
+    targets = [extra for extra in extras if extra.name == "label"]
+    if given == DEFAULT and any(extra.is_list for extra in targets):
+        raise UsageError(
+            "column 'label' holds lists: give --schema multi_label, or another column with "
+            "--label-column; of rows of 0 and 1, one for each class, give numbers of classes"
+        )
+    # Of floats, which are no classes.
+    if targets and given in WITH_ALL_COLUMNS and any(each.may_have_labels for each in inputs):
+        raise UsageError(
+            "column 'label' does not hold the labels, but the labels become the feature 'label': "
+            "rename the column"
+        )
+
+
+def _check_columns(
+    schema: ExampleSchema,
+    columns: Mapping[str, pa.DataType],
+    known: Sequence[str],
+    *,
+    may_compute: bool,
+) -> None:
+    """Check that a source can fill all features of a schema.
+
+    Args:
+        schema: Schema with the features.
+        columns: Columns of the source's references for this schema, with their types.
+        known: Names of all columns of the source.
+        may_compute: `--transform` sets the features whose column is missing.
+
+    Raises:
+        UsageError: A column is missing; the message lists the known ones.
+        BuildError: The type of a column does not fit its feature.
+    """
+    for feature in schema.column_features:
+        name = extra_name(feature.column_name)
+        if name in columns:
+            check_column(columns[name], feature)
+        elif may_compute:
+            check_computed(feature)
+        else:
+            there = ", ".join(map(repr, known)) or "none"
+            raise UsageError(
+                f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, "
+                f"which INPUT does not have; its columns are {there}. Set the feature's column to "
+                "one of them, or compute the feature with --transform"
+            )
 
 
 def _with_separator(schema: ExampleSchema, options: BuildOptions) -> ExampleSchema:
@@ -164,72 +251,19 @@ def _refuse_options(options: BuildOptions, schema: ExampleSchema) -> None:
         )
 
 
-def _declared_schema(
-    options: BuildOptions,
-    given: str,
-    read: ExampleSchema | None,
-    source: InputSource,
-    table: TableSource | None,
-    columns: Sequence[str],
-) -> ExampleSchema:
-    has_own_names = given not in READY_SCHEMAS or given in WITHOUT_IMAGE
-    if has_own_names and options.feature_names != BuildOptions.feature_names:
-        raise UsageError(
-            f"--feature-names is for ready schemas, and --schema {given} has its own names: leave "
-            "--feature-names out"
-        )
-    usual = READY_SCHEMAS["multi_label"].columns
-    found = [column for column in dict.fromkeys(columns) if column.lower() in usual]
-    if given == "multi_label" and len(found) > 1:
-        feature = f'Feature("labels", FeatureKind.MULTI_LABEL, column="{found[-1]}")'
-        raise UsageError(
-            f"--schema multi_label: columns {' and '.join(map(repr, found))} could all be the "
-            f"labels: rename all but one, or write a schema with {feature}"
-        )
-    try:
-        extras = _extras(source, table)
-    except BuildError:  # maybe over a column that the schema does not use
-        if given in WITH_ALL_COLUMNS:
-            raise
-        extras = ()
-    if given in WITHOUT_IMAGE and any(extra.name == "label" for extra in extras):
-        _check_no_labels(source, *([] if table is None else [table]))
-    return load_schema(
-        given,
-        read,
-        feature_names=source.feature_names or options.feature_names,
-        columns=columns,
-        extras=extras,
-    )
-
-
-def _check_no_labels(*inputs: InputSource) -> None:
-    """Raise UsageError if the records have labels beside a column of numbers called label."""
-    if any(each.may_have_labels for each in inputs):
-        raise UsageError(
-            "column 'label' does not hold the labels, but the labels become the feature 'label': "
-            "rename the column"
-        )
-
-
-def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:
+def _extras(inputs: Sequence[InputSource]) -> tuple[Feature, ...]:
     """Return the features of extra columns; the label table's replace those of the source.
 
     Raises:
         BuildError: tf.Example cannot hold a column.
     """
-    of_table = () if table is None else _features_of(table)
-    replaced = {feature.name for feature in of_table}
-    return (
-        *(feature for feature in _features_of(source) if feature.name not in replaced),
-        *of_table,
-    )
-
-
-def _features_of(source: InputSource) -> tuple[Feature, ...]:
-    if source.unstorable:
-        raise BuildError(source.unstorable)
-    return source.features
+    features: dict[str, Feature] = {}
+    for each in inputs:
+        if each.unstorable:
+            raise BuildError(each.unstorable)
+        own = {feature.name: feature for feature in each.features}
+        features = {name: each for name, each in features.items() if name not in own} | own
+    return tuple(features.values())
 
 
 def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
@@ -245,7 +279,9 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
     image = schema.image
     if image is not None and options.tells_orientation and not schema.find(Source.ORIENTATION):
         name = "image/orientation" if "/" in image.name else "orientation"
-        features.append(Feature(name, FeatureKind.INT64, Source.ORIENTATION))
+        is_of_column = [feature.source == Source.COLUMN for feature in features]
+        place = [*is_of_column, True].index(True)
+        features.insert(place, Feature(name, FeatureKind.INT64, Source.ORIENTATION))
     return replace(schema, features=tuple(features))
 
 

@@ -1,36 +1,37 @@
-"""Hold batches of references, rejects, or an even sample of references, until they are used."""
+"""Hold batches of references, or rejects, until they are used."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 import pyarrow as pa
 
 from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.partial_inputs import PartialInputs
-from shardwright.transforms.references import BATCH_ROWS, concat
+from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.reject_files import pack_rejects
 from shardwright.transforms.reject_tally import RejectTally
 from shardwright.transforms.rejects import Reject, rejects_to_table
 
-MOST_SAMPLED = 256
+# About a million references; more are in a temporary file.
+PLAIN_BYTES = 256 << 20
 
 
 class HeldBatches:
-    """Batches in memory or in a temporary file.
+    """Batches in memory, and those after the first `PLAIN_BYTES` in a temporary file.
 
     Args:
-        plain_bytes: Bytes of batches that are held in memory; those after them are in the file.
         file: The file, which several may share; by default one of its own.
+        share: The part of `PLAIN_BYTES` that these batches may take, as one of so many.
 
     Attributes:
         num_bytes: The bytes of all batches that were added.
     """
 
-    def __init__(self, plain_bytes: int, file: BatchFile | None = None) -> None:
+    def __init__(self, file: BatchFile | None = None, share: int = 1) -> None:
         self.num_bytes = 0
-        self._plain_bytes = plain_bytes
+        self._plain_bytes = PLAIN_BYTES // share
         self._file = file or BatchFile()
         self._held: list[pa.RecordBatch | Place] = []
 
@@ -53,6 +54,24 @@ class HeldBatches:
 
     def _batch_of(self, held: pa.RecordBatch | Place) -> pa.RecordBatch:
         return self._file.read(held) if isinstance(held, Place) else held
+
+
+class Buckets(defaultdict[int, HeldBatches]):
+    """Batches by the number of their bucket, of which there may be `num_buckets`."""
+
+    def __init__(self, num_buckets: int) -> None:
+        # One file for all buckets, whatever their number: a process may open few.
+        file = BatchFile()
+        super().__init__(lambda: HeldBatches(file, num_buckets))
+
+    def add(self, pieces: Iterable[tuple[int, pa.RecordBatch]]) -> None:
+        """Hold each batch in its bucket; raise BuildError if the disk is full."""
+        for bucket, piece in pieces:
+            self[bucket].add(piece)
+
+    def take(self, bucket: int) -> list[pa.RecordBatch]:
+        """Return the batches of a bucket, once, in order."""
+        return [*self[bucket].take()]
 
 
 class HeldRejects:
@@ -84,39 +103,3 @@ class HeldRejects:
             self.tally.add(rows)
             self.packed.append(pack_rejects(rows))
             self._few = []
-
-
-class EvenSample:
-    """Rows at equal distances in batches that pass, from 256 to 512 of them if there are as many.
-
-    Costs about 50 us a batch.
-    """
-
-    def __init__(self) -> None:
-        self._step, self._seen, self._held = 1, 0, 0
-        self._pieces: list[pa.RecordBatch] = []
-
-    def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches unchanged."""
-        for batch in batches:
-            # Multiples of the step, counted over all batches: where a batch ends does not change
-            # the sample.
-            rows = np.arange(-self._seen % self._step, batch.num_rows, self._step)
-            self._seen += batch.num_rows
-            self._keep(batch.take(pa.array(rows)) if self._step > 1 else batch)
-            while self._held > 2 * MOST_SAMPLED:
-                whole = concat(self._pieces)
-                self._pieces, self._held = [], 0
-                self._step *= 2
-                # Every second one from the first: again the multiples of the new step.
-                self._keep(whole.take(pa.array(np.arange(0, whole.num_rows, 2))))
-            yield batch
-
-    def _keep(self, rows: pa.RecordBatch) -> None:
-        if rows.num_rows:
-            self._pieces.append(rows)
-            self._held += rows.num_rows
-
-    def rows(self) -> pa.RecordBatch | None:
-        """Return the sample, None if there are no rows."""
-        return concat(self._pieces) if self._pieces else None

@@ -8,8 +8,7 @@ with.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -23,12 +22,11 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.plan_file import OutputFile
 from shardwright.pipelines.job.build import BuildJob
-from shardwright.pipelines.local.batches import EvenSample, HeldBatches, HeldRejects
-from shardwright.pipelines.local.references import PLAIN_BYTES, LocalReferences
+from shardwright.pipelines.local.batches import Buckets, HeldBatches, HeldRejects
+from shardwright.pipelines.local.references import LocalReferences
 from shardwright.pipelines.runners.processes import no_collections
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.batch_file import BatchFile
 from shardwright.transforms.features.vocabularies import Vocabularies
 from shardwright.transforms.output_state import (
     Clearance,
@@ -69,20 +67,15 @@ class LocalShards:
         job: The build to plan.
         with_plans: Keep what `plans` needs. Otherwise only columns that decide the layout are
             sorted, and there are no plans.
-        sample: Is shown all references.
 
     Raises:
         ShardwrightError: INPUT cannot be listed.
     """
 
     @no_collections()  # they would take a fifth of the time
-    def __init__(
-        self, job: BuildJob, *, with_plans: bool, sample: EvenSample | None = None
-    ) -> None:
+    def __init__(self, job: BuildJob, *, with_plans: bool) -> None:
         references = LocalReferences(job)
         batches: Iterable[pa.RecordBatch] = references.batches()
-        if sample is not None:
-            batches = sample.watch(batches)
         estimate = None
         if job.options.samples_sizes:
             # Read twice: for the estimate, which decides the layout, and for the layout.
@@ -90,7 +83,7 @@ class LocalShards:
             estimate = references.estimate(batches)
         self._job = job
         self._buckets: list[int] = []
-        self._ordered = HeldBatches(PLAIN_BYTES)
+        self._ordered = HeldBatches()
         # Without plans a few columns are sorted, for which the fewest buckets do.
         num_bytes = references.num_bytes if with_plans else 0
         num_buckets = max(_MIN_BUCKETS, 1 << (num_bytes // _BUCKET_BYTES).bit_length())
@@ -99,16 +92,15 @@ class LocalShards:
                 set_column(batch.select(_COUNTED_COLUMNS), KNOWN_BYTES, packing.known_sizes(batch))
                 for batch in batches
             )
-        pieces = _spread(batches, job.options.seed, num_buckets)
+        pieces = Buckets(num_buckets)
+        for batch in batches:
+            pieces.add(packing.spread(batch, job.options.seed, num_buckets))
         sizes = list(self._sort(pieces, references.rejects, with_plans=with_plans))
         counts = map(layouts.count_bucket, sizes)
         draft = layouts.draft_layout(counts, job.options.policy, estimate)
         placed = [layouts.place_bucket(bucket, draft) for bucket in sizes]
         self.layout: Layout = layouts.lay_out(draft, placed)
         self.bytes_per_shard = layouts.shard_bytes(sizes, self.layout)
-        self.known_bytes = sum(
-            int(each.sum()) for found in sizes for each in found.by_split.values()
-        )
         self.vocabularies: Vocabularies = references.vocabularies
         self.rejects: HeldRejects = references.rejects
         self.near_duplicates = references.near_duplicates
@@ -116,14 +108,14 @@ class LocalShards:
         self.rejects.pack()
 
     def _sort(
-        self, pieces: dict[int, HeldBatches], rejects: HeldRejects, *, with_plans: bool
+        self, pieces: Buckets, rejects: HeldRejects, *, with_plans: bool
     ) -> Iterator[layouts.BucketSizes]:
         """Sort each bucket, keep it for `plans` if asked, and yield the sizes of its records."""
         # In the order of the buckets, which is that of the keys: together they are one sorted list.
         for bucket in sorted(pieces):
             columns = () if with_plans else _SIZE_COLUMNS
-            # Popped, so that a bucket is in memory once, either unsorted or sorted.
-            ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()), columns)
+            # Not held by a name, so that a bucket is in memory once, either unsorted or sorted.
+            ordered, again = packing.sort_bucket(pieces.take(bucket), columns)
             rejects.add(again)
             if with_plans:
                 self._buckets.append(bucket)
@@ -182,19 +174,6 @@ class LocalShards:
         return clear_here(verdict, self.rejects.packed, self.near_duplicates)
 
 
-def _spread(
-    batches: Iterable[pa.RecordBatch], seed: int, num_buckets: int
-) -> dict[int, HeldBatches]:
-    """Return the pieces of each bucket."""
-    # One file for all buckets, whatever their number: a process may open few.
-    file, plain_bytes = BatchFile(), PLAIN_BYTES // num_buckets
-    pieces: dict[int, HeldBatches] = defaultdict(lambda: HeldBatches(plain_bytes, file))
-    for batch in batches:
-        for bucket, rows in packing.spread(batch, seed, num_buckets):
-            pieces[bucket].add(rows)
-    return pieces
-
-
 class BuildState(StrEnum):
     """The action that a build would take."""
 
@@ -207,39 +186,26 @@ class BuildState(StrEnum):
     FAILED = "failed"  # fail: no images, an incomplete input, or too many rejects
 
 
-@dataclass(frozen=True, slots=True)
-class LocalPlan:
+class LocalPlan(NamedTuple):
     """A plan, compared with OUTPUT.
 
     Attributes:
-        layout: The shards of each split.
-        bytes_per_shard: Bytes of each shard by split, estimated as in the layout.
-        vocabularies: Feature name -> class names or words, in index order.
-        rejects: Number of rejects so far, by reason; images have not been checked yet.
+        shards: The shards, class names and rejects so far; images have not been checked yet.
         fingerprint: Hash of the whole plan, or None if there is nothing to compare it with.
         shards_done: Number of finished shards that a build would keep.
         state: Action that a build would take.
         reason: Why a build would fail, or "".
-        known_bytes: Bytes of all images and features, as they are read.
     """
 
-    layout: Layout
-    bytes_per_shard: Mapping[str, Sequence[int]]
-    vocabularies: Mapping[str, tuple[str, ...]]
-    rejects: Mapping[str, int]
+    shards: LocalShards
     fingerprint: str | None
     shards_done: int
-    state: BuildState
+    state: BuildState = BuildState.NEW
     reason: str = ""
-    known_bytes: int = 0
 
 
-def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
+def plan_locally(job: BuildJob) -> LocalPlan:
     """Plan a build on this machine, whatever its own runner. Nothing is written to OUTPUT.
-
-    Args:
-        job: The build to plan.
-        sample: Is shown all references.
 
     Raises:
         ShardwrightError: INPUT cannot be listed.
@@ -255,29 +221,25 @@ def plan_locally(job: BuildJob, sample: EvenSample | None = None) -> LocalPlan:
     if replaces:  # an earlier try may have left shards beside the dataset
         plan = read_json(place, naming.PLAN, OutputFile)
     compare = (plan if replaces else manifest or plan) is not None
-    shards = LocalShards(job, with_plans=compare, sample=sample)
+    shards = LocalShards(job, with_plans=compare)
     states = list(shards.states(place, unpublished=manifest is None or replaces))
     planned = LocalPlan(
-        layout=shards.layout,
-        bytes_per_shard=shards.bytes_per_shard,
-        vocabularies=shards.vocabularies,
-        rejects=shards.rejects.tally.reasons,
-        fingerprint=fingerprint_of(state[:2] for state in states) if compare else None,
-        shards_done=sum(state.finished is not None for state in states),
-        state=BuildState.NEW,
-        known_bytes=shards.known_bytes,
+        shards,
+        fingerprint_of(state[:2] for state in states) if compare else None,
+        sum(state.finished is not None for state in states),
     )
     if refusal:
-        return replace(planned, state=BuildState.REFUSED, reason=refusal)
+        return planned._replace(state=BuildState.REFUSED, reason=refusal)
     try:
         # In the order of a build, so that both name the same reason.
-        shards.rejects.tally.check_complete(planned.vocabularies)
-        check_rejects(planned.rejects, planned.layout.num_records, job.options.limits)
+        tally = shards.rejects.tally
+        tally.check_complete(shards.vocabularies)
+        check_rejects(tally.reasons, shards.layout.num_records, job.options.limits)
     except TooManyRejectsError as error:  # a build lists them in files
         named = with_examples(str(error), map(unpack_rejects, shards.rejects.packed))
-        return replace(planned, state=BuildState.FAILED, reason=str(named))
+        return planned._replace(state=BuildState.FAILED, reason=str(named))
     except BuildError as error:
-        return replace(planned, state=BuildState.FAILED, reason=str(error))
+        return planned._replace(state=BuildState.FAILED, reason=str(error))
     return _judge(job, planned, manifest, plan)
 
 
@@ -296,12 +258,12 @@ def _judge(
     )
     if options.if_exists == "overwrite" and (manifest is not None or not resumes):
         done = planned.shards_done if resumes else 0
-        return replace(planned, state=BuildState.OVERWRITE, shards_done=done)
+        return planned._replace(state=BuildState.OVERWRITE, shards_done=done)
     if manifest is not None:
         try:
             check_fingerprint(job.output_request, manifest, planned.fingerprint or "")
         except BuildError as error:
-            return replace(planned, state=BuildState.REFUSED, reason=str(error))
+            return planned._replace(state=BuildState.REFUSED, reason=str(error))
         if options.writer == "beam":
             # Those that exist in full length, whatever their digest.
             published = read_manifest(options.root)
@@ -311,9 +273,9 @@ def _judge(
                 for name, _ in published.named_shards()
                 if (summary := read_summary(folder, name)) is not None
             )
-            planned = replace(planned, shards_done=in_place)
-        if planned.shards_done == planned.layout.num_shards:
-            return replace(planned, state=BuildState.UP_TO_DATE)
+            planned = planned._replace(shards_done=in_place)
+        if planned.shards_done == planned.shards.layout.num_shards:
+            return planned._replace(state=BuildState.UP_TO_DATE)
     if options.writer == "beam":
-        return replace(planned, state=BuildState.RESTART, shards_done=0)
-    return replace(planned, state=BuildState.RESUME)
+        return planned._replace(state=BuildState.RESTART, shards_done=0)
+    return planned._replace(state=BuildState.RESUME)

@@ -6,7 +6,6 @@ the same references. Importing Beam takes longer than a small plan.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeVar
@@ -15,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.pipelines.job.build import BuildJob
-from shardwright.pipelines.local.batches import HeldBatches, HeldRejects
+from shardwright.pipelines.local.batches import Buckets, HeldBatches, HeldRejects
 from shardwright.pipelines.options.build import BuildOptions
-from shardwright.transforms.batch_file import BatchFile
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.changes.seen_records import (
     mark_rows,
@@ -50,11 +48,8 @@ from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.references import concat
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.row_keys import leave_out, sorted_keys
-from shardwright.transforms.splits import grouped_splits, split_lists, stratified
-from shardwright.transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
-
-# About a million references; more are in a temporary file.
-PLAIN_BYTES = 256 << 20
+from shardwright.transforms.splits import split_lists
+from shardwright.transforms.splits.split_rules import assign_splits
 
 _Batches = Iterable[pa.RecordBatch]
 _T = TypeVar("_T")
@@ -79,21 +74,15 @@ class LocalReferences:
         self.rejects = HeldRejects(job.output_request.partial)
         # The parts of the list of near-duplicates: (number, rows).
         self.near_duplicates: list[tuple[int, pa.RecordBatch]] = []
-        self._changes = (
-            LocalChanges(job.known_file, job.feature_hashes, PLAIN_BYTES)
-            if job.known_file
-            else None
-        )
-        self._settled = HeldBatches(PLAIN_BYTES)
+        known = job.known_file
+        self._changes = None if known is None else LocalChanges(known, job.feature_hashes)
+        self._settled = HeldBatches()
         self.vocabularies: Vocabularies = order_vocabularies(
             # This lists all of INPUT: the number of a name follows from the names of all
             # references.
             add_counts(self._settle()),
             job.schema,
-            class_names=job.class_names,
-            labels_are_names=job.labels_are_names,
-            needs_label=job.needs_label,
-            earlier=job.earlier_vocabularies,
+            **job.vocabulary_rules,
         )
 
     @property
@@ -169,19 +158,22 @@ class LocalReferences:
         return batches
 
     def _split(self, batches: _Batches) -> Iterator[pa.RecordBatch]:
-        lists, rule = self._job.split_lists, self._job.split_rule
+        lists = self._job.split_lists
         if lists is None:
-            yield from self._draw_splits(batches, rule)
+            yield from self._draw_splits(batches)
             return
         # All of them, because an id of the lists that no reference has is known only at the end.
-        batches, ids = list(batches), split_lists.read_lists(lists)
-        used = {each for batch in batches for each in split_lists.find_used(batch, ids)}
+        ids = split_lists.read_lists(lists)
+        marked = [split_lists.stated_splits(batch, ids) for batch in batches]
+        listed, others = (
+            [rows for batch in marked for rows in split_lists.take_listed(batch, listed=is_listed)]
+            for is_listed in (True, False)
+        )
+        used = set(chain.from_iterable(map(split_lists.ids_of, listed)))
         self.rejects.add(split_lists.reject_unused(used, ids, self._job.known_file))
-        for batch in batches:
-            yield from split_lists.take_listed(batch, ids)
-        others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]
-        if rule is not None:
-            yield from self._draw_splits(others, rule)
+        yield from listed
+        if self._job.split_rule is not None:
+            yield from self._draw_splits(others)
             return
         for batch in others:
             yield from self._keep(split_lists.reject_others(batch))
@@ -190,44 +182,39 @@ class LocalReferences:
         rules = LabelRules.of(table.layout)
         # One bucket up to 16 MB, then 16 to 32 MB of the table in each.
         num_buckets = 1 << (table.layout.num_bytes >> 24).bit_length()
-        file = BatchFile()
-        images, rows = (
-            defaultdict[int, HeldBatches](lambda: HeldBatches(PLAIN_BYTES // num_buckets, file))
-            for _ in range(2)
-        )
+        images, rows = Buckets(num_buckets), Buckets(num_buckets)
         for batch in batches:
-            for bucket, piece in spread(batch, rules.keys_of(batch), num_buckets):
-                images[bucket].add(piece)
+            images.add(spread(batch, rules.keys_of(batch), num_buckets))
         listed = (row for part in table.parts() for row in list_table(table.layout, part))
         for batch in self._keep(listed):
-            for bucket, piece in spread(batch, batch.column("id"), num_buckets):
-                rows[bucket].add(piece)
+            rows.add(spread(batch, batch.column("id"), num_buckets))
         # Of both: a bucket without rows still has images without a label, and the reverse.
         for bucket in sorted({*images, *rows}):
             # As one batch, because the rows are hashed again for each batch.
-            pieces = list(images[bucket].take())
+            pieces = images.take(bucket)
             whole = [concat(pieces)] if pieces else []
-            yield from self._keep(join_bucket(whole, list(rows[bucket].take()), rules))
+            yield from self._keep(join_bucket(whole, rows.take(bucket), rules))
 
     def _drop_duplicates(
         self, batches: Sequence[pa.RecordBatch], options: BuildOptions
     ) -> Iterator[pa.RecordBatch]:
         # Only images of equal length can be equal: no other is read.
         lengths = contents.merge_lengths(map(contents.count_lengths, batches))
-        buckets: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        buckets = Buckets(contents.NUM_BUCKETS)
         for batch in batches:
             for candidates in contents.take_candidates(batch, lengths):
                 hashed = contents.hash_images(candidates, options.storage, options.threads)
-                for bucket, rows in contents.spread_hashed(hashed):
-                    buckets[bucket].append(rows)
-        found = (contents.find_duplicates(rows, options.duplicates) for rows in buckets.values())
+                buckets.add(contents.spread_hashed(hashed))
+        found = (
+            contents.find_duplicates(buckets.take(number), options.duplicates) for number in buckets
+        )
         keys = sorted_keys(self._keep(chain.from_iterable(found)))
         return (kept for batch in batches for kept in leave_out(batch, keys))
 
     def _leave_out_near_duplicates(
         self, batches: _Batches, options: BuildOptions
     ) -> Iterator[pa.RecordBatch]:
-        near, held, hashed = options.near, HeldBatches(PLAIN_BYTES), HeldBatches(PLAIN_BYTES)
+        near, held, hashed = options.near, HeldBatches(), HeldBatches()
         hashes: list[np.ndarray] = []
         for batch in batches:
             held.add(batch)
@@ -235,40 +222,27 @@ class LocalReferences:
             hashes.append(rows.column(PHASH).to_numpy())
             hashed.add(rows)
         groups = HashGroups.find(hashes, near.distance)
-        parts: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        parts = Buckets(groups.num_parts)
         for rows in hashed.take():
-            for part, found in groups.rows_in_groups(rows):
-                parts[part].append(found)
+            parts.add(groups.rows_in_groups(rows))
         dropped: list[np.ndarray] = []
         # Sorted by the number of a part, so that the list is the same in every run.
-        for part, pieces in sorted(parts.items()):
-            chosen = choose_keepers(pieces, near.distance)
+        for part in sorted(parts):
+            chosen = choose_keepers(parts.take(part), near.distance)
             self.near_duplicates.append((part, listed_rows(chosen)))
             dropped += self._keep(leave_out_copies(chosen, near.policy))
         keys = sorted_keys(dropped)
         return (kept for batch in held.take() for kept in leave_out(batch, keys))
 
-    def _draw_splits(self, batches: _Batches, rule: SplitRule | None) -> Iterator[pa.RecordBatch]:
-        stratify, given = self._job.stratifies, self._job.splits_given
-        if given or rule is None or (isinstance(rule, SplitFractions) and not stratify):
-            fractions = rule if isinstance(rule, SplitFractions) else None
+    def _draw_splits(self, batches: _Batches) -> Iterator[pa.RecordBatch]:
+        rule, draw, given = self._job.split_rule, self._job.split_draw, self._job.splits_given
+        if draw is None:
             for batch in batches:
-                yield from self._keep(assign_splits(batch, fractions, given=given))
+                yield from self._keep(assign_splits(batch, rule, given=given))
             return
-        # These rules need all records before the first one gets its split.
         held = list(batches)
-        if self._job.options.group_column is not None:
-            buckets = defaultdict(list)
-            for batch in held:
-                for bucket, pairs in grouped_splits.count_groups(batch, stratify=stratify):
-                    buckets[bucket].append(pairs)
-            kinds = map(grouped_splits.find_kinds, buckets.values())
-            placed = grouped_splits.place_groups(kinds, rule, stratify=stratify)
-            yield from (grouped_splits.split_groups(batch, placed) for batch in held)
-            return
-        hashes = (stratified.hashes_of(batch, stratify=stratify) for batch in held)
-        thresholds = stratified.find_thresholds(hashes, rule, stratify=stratify)
-        yield from (stratified.cut_batch(batch, thresholds) for batch in held)
+        drawn = draw.decide(map(draw.hashes_of, held))
+        yield from map(drawn.split, held)
 
 
 class LocalChanges:
@@ -277,15 +251,14 @@ class LocalChanges:
     Args:
         file: The file of the records.
         features: The rule for the hashes of features.
-        plain_bytes: Bytes of changed references in memory; more are in a temporary file.
 
     Attributes:
         seen: The records that the listing has; complete once `changed` has ended.
     """
 
-    def __init__(self, file: KnownFile, features: FeatureHashes, plain_bytes: int) -> None:
+    def __init__(self, file: KnownFile, features: FeatureHashes) -> None:
         self._known, self._features = file.open(), features
-        self._held = HeldBatches(plain_bytes)
+        self._held = HeldBatches()
         self.seen = SeenRecords(no_rows(file.num_rows), no_rows(file.num_rows))
 
     def new_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

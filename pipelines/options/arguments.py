@@ -304,10 +304,4 @@ def make_parser(command: str) -> OptionParser:
     parser.add_options(BuildArguments)
     if command == "plan":
         parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-        parser.add_argument(
-            "--estimate",
-            action="store_true",
-            help="also estimate bytes, time and memory on the runner, each with its "
-            "formula; times at most 512 images of INPUT, for about two seconds",
-        )
     return parser

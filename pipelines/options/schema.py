@@ -1,30 +1,24 @@
-"""Load the schema of `--schema` (ready, Python or JSON) and compare it with INPUT."""
+"""Load the schema of `--schema`: a Python or JSON file."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import runpy
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import pyarrow as pa
 
 from shardwright.errors import StorageError, UsageError
 from shardwright.format.json_files import load_json
-from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
+from shardwright.format.schema import ExampleSchema, FeatureKind, Source
+from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.features.column_types import check_column, check_computed, check_dtype
-from shardwright.transforms.inputs.source import MAIN_IMAGE
-from shardwright.transforms.references import extra_name
+from shardwright.transforms.features.column_types import check_dtype
 
 _FILES = (".py", ".json")
 _ONE_EACH = (Source.IMAGE, Source.ID, Source.LABEL)
 _OF_IMAGE = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.ORIENTATION)
-_NAMED = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})
 
 
 def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
@@ -118,70 +112,6 @@ def with_given_names(schema: ExampleSchema) -> ExampleSchema:
     return replace(schema, features=features, vocabularies={})
 
 
-def main_image(given: str | None, read: ExampleSchema | None) -> Feature | None:
-    """Return the main image of the schema of `--schema`, None if it has none.
-
-    Args:
-        given: Value of `--schema`, or None.
-        read: Result of `read_schema`; None without `--schema`.
-    """
-    if given in WITHOUT_IMAGE:
-        return None
-    return MAIN_IMAGE if read is None else read.image
-
-
-def kinds_of(schema: ExampleSchema | None) -> Mapping[str, FeatureKind]:
-    """Return column -> kind of the feature that a schema fills from it."""
-    return (
-        {}
-        if schema is None
-        else {feature.column_name: feature.kind for feature in schema.column_features}
-    )
-
-
-def shapes_of(schema: ExampleSchema | None) -> Mapping[str, tuple[int | None, ...]]:
-    """Return column -> shape of the stored values of the feature that a schema fills from it."""
-    return (
-        {}
-        if schema is None
-        else {each.column_name: each.stored[0].shape for each in schema.column_features}
-    )
-
-
-def load_schema(
-    given: str,
-    read: ExampleSchema | None,
-    *,
-    feature_names: str,
-    columns: Sequence[str],
-    extras: Sequence[Feature],
-) -> ExampleSchema:
-    """Return the schema of `--schema` for the columns of INPUT.
-
-    Args:
-        given: Name of a ready schema, or a file.
-        read: Result of `read_schema`.
-        feature_names: Feature names of ready schemas: "tfds" or "model-garden".
-        columns: Names of the source's extra columns.
-        extras: Their features without a schema; class names stated there are used in the schema.
-
-    Raises:
-        UsageError: The ready schema cannot be made from the columns.
-    """
-    schema = READY_SCHEMAS[given].make(feature_names, columns, extras) if read is None else read
-    stated = {extra.name: extra.names for extra in extras}
-    features = tuple(
-        replace(feature, names=stated[feature.name])
-        if feature.name in stated
-        and feature.kind in _NAMED
-        and not feature.names
-        and feature.source == Source.COLUMN
-        else feature
-        for feature in schema.features
-    )
-    return replace(schema, features=features)
-
-
 def _load_python(path: str) -> ExampleSchema:
     if not os.path.isfile(path):
         raise UsageError(f"--schema {path} does not exist: give a Python file that defines SCHEMA")
@@ -203,44 +133,3 @@ def _load_python(path: str) -> ExampleSchema:
             f"--schema {path} {what}: it must be a {ExampleSchema.__module__}.ExampleSchema"
         )
     return found
-
-
-def check_columns(
-    schema: ExampleSchema,
-    columns: pa.Schema,
-    *,
-    known: Sequence[str],
-    has_label: bool,
-    may_compute: bool = False,
-) -> None:
-    """Check that a source can fill all features of a schema.
-
-    Args:
-        schema: Schema with the features.
-        columns: Columns of the source's references for this schema.
-        known: Names of all columns of the source.
-        has_label: The source may have labels; for a folder only its listing shows that.
-        may_compute: `--transform` sets the features whose column is missing.
-
-    Raises:
-        UsageError: A column is missing; the message lists the known ones.
-        BuildError: The type of a column does not fit its feature.
-    """
-    for feature in schema.column_features:
-        name = extra_name(feature.column_name)
-        if name not in columns.names and may_compute:
-            check_computed(feature)
-            continue
-        if name not in columns.names:
-            there = ", ".join(map(repr, known)) or "none"
-            raise UsageError(
-                f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, "
-                f"which INPUT does not have; its columns are {there}. Set the feature's column to "
-                "one of them, or compute the feature with --transform"
-            )
-        check_column(columns.field(name).type, feature)
-    if schema.label is not None and not has_label:
-        raise UsageError(
-            "--schema has a label, and INPUT has none: give its column with --label-column, or a "
-            "schema without a label"
-        )

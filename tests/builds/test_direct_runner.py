@@ -60,7 +60,7 @@ def test_no_transform_rules_prism_out(
     job = prepare_job(parse_options(argv))
     pipeline = beam.Pipeline(options=PipelineOptions(job.options.all_beam_args))
     if job.options.writer == "beam":
-        stock_graph(pipeline, job, planned=plan_locally(job).layout.cuts)
+        stock_graph(pipeline, job, planned=plan_locally(job).shards.layout.cuts)
     else:
         build_graph(pipeline, job)
     make_prism_raise(monkeypatch)

@@ -22,8 +22,6 @@ from shardwright.inspect.describe import describe, format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
 from shardwright.inspect.stats import format_statistics, statistics_json
 from shardwright.inspect.watch import show_line
-from shardwright.pipelines.estimates.estimator import estimate_build
-from shardwright.pipelines.estimates.work import PlannedWork, TimedSample, Workers
 from shardwright.report import charts
 from shardwright.report.data import ReportData, SplitRows
 from shardwright.report.markup import bar
@@ -31,7 +29,6 @@ from shardwright.report.page import report_html
 from shardwright.schemas.image_classification import image_classification
 from shardwright.sizes import show_number
 from shardwright.transforms.plan.packing import ShardPolicy
-from shardwright.transforms.plan.size_errors import RecordBytes, average, record_bytes_of
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.publish.found_statistics import Finished, timing_of
 from shardwright.transforms.publish.number_sums import describe_numbers, merged, published
@@ -60,12 +57,6 @@ TIMES: dict[str, Mapping[str, Any]] = {
     "shards at once": timing_of(0.0, 1.0, [Finished(1.0, 1, 9), Finished(1.0, 1, 9)]),
     "a clock behind": timing_of(9.0, 1.0, [Finished(9.0, 0, 0), Finished(9.5, 1, 9)]),
 }
-SAMPLES = (TimedSample(), TimedSample(False, 1.0), TimedSample(True, 0.0, 1, 0.0, 0.0, 1))
-WORKERS = (
-    Workers(is_local=True, machines=1, processes=1),
-    Workers(machines=1, processes=1),
-    Workers(is_dataflow=True),
-)
 NAN = re.compile(r"\b(nan|NaN|inf|Infinity)\b")
 NUMBERS = ([], [0], [0, 0], [float("nan")], [float("inf")] * 2, [5.0])
 
@@ -74,7 +65,6 @@ def manifest_of(shards: tuple[ShardInfo, ...], timing: Mapping[str, Any]) -> Man
     """Return a manifest, with the statistics that a build of such shards has."""
     records = sum(shard.num_records for shard in shards)
     stats = describe_rows(ONE_ROW if records else NO_ROWS)
-    stats["record_bytes"] = {"estimated": 0.0, "written": 0.0}
     return Manifest(
         name="zoo",
         version="1.0.0",
@@ -86,19 +76,6 @@ def manifest_of(shards: tuple[ShardInfo, ...], timing: Mapping[str, Any]) -> Man
         fingerprint="f",
         provenance={"timing": timing} if timing else {},
     )
-
-
-def estimates() -> list[object]:
-    works = [
-        PlannedWork(
-            num_records=records, shard_bytes=[0] * records, largest_records=records, bytes_read=0,
-            to_store=False, decodes=False, sample=sample, workers=workers,
-        )
-        for records in (0, 1)
-        for sample in SAMPLES
-        for workers in WORKERS
-    ]  # fmt: skip
-    return [figure.value for work in works for figure in estimate_build(work).figures]
 
 
 def progresses() -> list[object]:
@@ -118,7 +95,7 @@ def summaries() -> list[object]:
     for values in NUMBERS:
         (part,) = describe_numbers([np.array(values, np.float64)])
         found.append(published(merged([part, part])))
-    return [*found, average([]), average([RecordBytes(0, 0.0, 0.0)]).describe()]
+    return found
 
 
 def drifts() -> list[object]:
@@ -151,13 +128,13 @@ def drawings() -> list[object]:
 def plans() -> list[object]:
     nothing = np.zeros(3, np.int64)
     made = [
-        SizeEstimate.of(known, made, num_records=3, sample="s")
+        SizeEstimate.of(known, made, sample="s")
         for known in (nothing, nothing + 5)
         for made in (nothing, nothing + 7)
     ]
     policies = [ShardPolicy(num_bytes=10), ShardPolicy(num_records=1), ShardPolicy(num_shards=2)]
     return [
-        policy.cut(records, 0 if estimate is None else estimate.total(records, 0), estimate)
+        policy.cut(records, 0 if estimate is None else estimate.total(records, 0))
         for policy in policies
         for records in (0, 1, 3)
         for estimate in (None, *made)
@@ -169,9 +146,7 @@ def samples() -> list[object]:
     return [sampled_shards(sample_size(records), records, shards) for records, shards in numbers]
 
 
-@pytest.mark.parametrize(
-    "make", [estimates, progresses, summaries, drifts, drawings, plans, samples]
-)
+@pytest.mark.parametrize("make", [progresses, summaries, drifts, drawings, plans, samples])
 def test_parts_of_nothing(make: Callable[[], list[object]]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -193,7 +168,6 @@ def test_a_dataset_of_nothing(shards: str, timing: str) -> None:
             page = report_html(ReportData(each, split_rows))
             described = format_description(each, describe(each, "out"))
             told = [format_statistics(each), json.dumps(statistics_json(each)), described]
-            assert record_bytes_of(each).keys() <= {"train"}
         assert "cannot be shown" not in page
         shown = re.sub(r"(?s)<script>.*?</script>", "", page)
         assert not any(map(NAN.search, (shown, *told)))

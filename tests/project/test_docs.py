@@ -210,7 +210,6 @@ def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
     known = capsys.readouterr().out
     others = {"--target", "--quick", "--save", "--seconds", "--ids", "--once", "--wait", "--json"}
     others |= {
-        "--estimate",
         "--parallelism",
         "--pictures",
         "--version",

@@ -16,7 +16,7 @@ ROOMS = {
         "storage", "format", "cache", "images", "reader", "trainers", "inspect", "report",
     ],
     "shardwright.pipelines": [
-        "runners", "options", "job", "local", "repairs", "estimates", "commands",
+        "runners", "options", "job", "local", "repairs", "commands",
     ],
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from shardwright.storage.options import StorageOptions
 from shardwright.transforms.hashing import is_among, joined, spread_rows
 from shardwright.transforms.references import concat, keep_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
-from shardwright.transforms.row_keys import row_keys
+from shardwright.transforms.row_keys import reject_copies
 from shardwright.transforms.write.image_reads import main_places, place_columns, scan_images
 
 CONTENT = "content"
@@ -113,13 +113,6 @@ def find_duplicates(
     contents = ordered.column(CONTENT)
     again = np.zeros(ordered.num_rows, bool)
     again[1:] = pc.equal(contents[1:], contents[:-1]).to_numpy(zero_copy_only=False)
-    # For each repeated row, the row of the first image with the same content.
-    firsts = np.maximum.accumulate(np.where(again, 0, np.arange(len(again))))[again]
-    left_out = ordered.filter(pa.array(again))
-    kept = ordered.take(pa.array(firsts))
-    for row, first in zip(left_out.to_pylist(), kept.to_pylist(), strict=True):
-        detail = f"same bytes as {first['id']!r}, which is kept"
-        if row["label"] != first["label"]:
-            detail += f", but another label: {row['label']!r} here, {first['label']!r} there"
-        yield Reject(row["id"], row["uri"], _REASONS[policy], detail)
-    yield row_keys(left_out)
+    # For each row, the row of the first image with the same content.
+    firsts = np.maximum.accumulate(np.where(again, 0, np.arange(len(again))))
+    yield from reject_copies(ordered, firsts, _REASONS[policy], lambda _: "same bytes as")

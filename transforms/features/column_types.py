@@ -21,6 +21,7 @@ from shardwright.format.tensors import TENSOR_DTYPES
 from shardwright.transforms.features.lists import (
     BYTES_TYPES,
     NUMBER_TYPES,
+    STRING_TYPES,
     is_any,
     is_text,
     value_type,
@@ -31,7 +32,6 @@ from shardwright.transforms.features.numerics import (
     to_floats,
     to_integers,
 )
-from shardwright.transforms.features.tensors import encode_tensors
 from shardwright.transforms.features.texts import check_words
 from shardwright.transforms.references import PICTURE_TYPE
 
@@ -109,11 +109,7 @@ def _fits(kind: pa.DataType, feature: Feature) -> bool:
     if feature.kind == FeatureKind.TENSOR:
         if isinstance(kind, pa.BaseExtensionType):
             return isinstance(kind, pa.FixedShapeTensorType)
-        try:
-            encode_tensors(pa.nulls(0, kind), feature)
-        except UsageError:
-            return False
-        return True
+        return is_any(value, (*STRING_TYPES, *NUMBER_TYPES, pa.types.is_null))
     if feature.kind in TEXT_KINDS:
         return not (pa.types.is_nested(value) or pa.types.is_union(value))
     if feature.kind in WORDS:

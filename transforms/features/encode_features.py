@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import apache_beam as beam
 import pyarrow as pa
@@ -13,7 +12,7 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.features.rows import index_references
 from shardwright.transforms.features.vocabularies import (
-    Vocabularies,
+    VocabularyRules,
     add_counts,
     count_values,
     order_vocabularies,
@@ -40,29 +39,21 @@ class EncodeFeatures(beam.PTransform):
 
     Args:
         schema: The features.
-        class_names: The label's names in label order, or None to learn them.
-        labels_are_names: Labels that are numbers are names, which sort as text.
-        needs_label: Fail without any label. Otherwise such a dataset has no label features.
-        earlier: The vocabularies of a dataset that grows, whose names keep their numbers.
         hash_labels: Hash the label with the columns.
+        rules: As for `order_vocabularies`: `class_names` in label order, or None to learn them;
+            `labels_are_names`; `needs_label`, or a dataset without labels has no label features;
+            and `earlier`, the vocabularies of a dataset that grows.
     """
 
     def __init__(
         self,
         schema: ExampleSchema,
         *,
-        class_names: Sequence[str] | None = None,
-        labels_are_names: bool = False,
-        needs_label: bool = False,
-        earlier: Vocabularies | None = None,
         hash_labels: bool = False,
+        **rules: Unpack[VocabularyRules],
     ) -> None:
         super().__init__()
-        self._schema = schema
-        self._class_names = None if class_names is None else tuple(class_names)
-        self._labels_are_names = labels_are_names
-        self._needs_label = needs_label
-        self._earlier = earlier
+        self._schema, self._rules = schema, rules
         self._hashes = FeatureHashes(schema, hash_labels)
 
     def expand(self, references: beam.PCollection) -> Encoded:
@@ -72,16 +63,8 @@ class EncodeFeatures(beam.PTransform):
             | "Count"
             >> beam.Map(count_values, self._schema)  # feature -> occurrences of its values
             | "Add" >> beam.CombineGlobally(add_counts)  # the same, over all batches
-            | "Order"
-            >> beam.Map(
-                order_vocabularies,
-                self._schema,
-                class_names=self._class_names,
-                labels_are_names=self._labels_are_names,
-                needs_label=self._needs_label,
-                earlier=self._earlier,
-            )
-        )  # one dict
+            | "Order" >> beam.Map(order_vocabularies, self._schema, **self._rules)  # one dict
+        )
         index = Route(
             index_references,
             pa.RecordBatch,

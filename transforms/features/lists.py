@@ -28,6 +28,7 @@ NUMBER_TYPES = (
     pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal,
 )  # fmt: skip
 _TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+STRING_TYPES = (*_TEXT_TYPES, pa.types.is_binary, pa.types.is_large_binary)
 _LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 

@@ -15,11 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature
-from shardwright.format.tensors import TENSOR_DTYPES, parse_tensor_proto, to_tensor_proto
-from shardwright.transforms.features.lists import NUMBER_TYPES, is_any, is_list, is_text, value_type
+from shardwright.format.tensors import parse_tensor_proto, to_tensor_proto
+from shardwright.transforms.features.lists import STRING_TYPES, is_any, is_list
 
 _NPY_MAGIC = b"\x93NUMPY"
 _STRINGS = "OSU"  # NumPy's kinds of arrays of strings
@@ -43,15 +42,7 @@ def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.ND
         The tensors as binary, null in bad rows, and a mask of the bad rows. A row is bad if it has
         another shape, is ragged, contains a null, or cannot be converted. A null row is bad unless
         `feature.default` can fill the shape.
-
-    Raises:
-        UsageError: The dtype is unsupported, or no value of the column's type can be a tensor.
     """
-    if feature.dtype and feature.dtype not in TENSOR_DTYPES:
-        raise UsageError(
-            f"feature {feature.name!r}: unsupported tensor dtype {feature.dtype!r}; "
-            f"expected one of {', '.join(TENSOR_DTYPES)}"
-        )
     empty = _default_of(feature)
     encoded = [
         empty if not there else None if row is None else _encode(row, feature)
@@ -148,14 +139,7 @@ def _rows_of(
         )
         yield from (next(whole) if there else None for there in column.is_valid().to_pylist())
         return
-    kind = value_type(column.type)
-    is_string = is_text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    if not (is_string or is_any(kind, (*NUMBER_TYPES, pa.types.is_null))):
-        raise UsageError(
-            f"values of Arrow type {kind} cannot be a tensor: give (nested) lists of numbers, "
-            "or the bytes of .npy files"
-        )
-    if is_string and not is_list(column.type):
+    if is_any(column.type, STRING_TYPES):
         yield from column.to_pylist()
         return
     whole = _array_of(column, shape)

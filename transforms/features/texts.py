@@ -17,10 +17,10 @@ UNKNOWN = "[UNK]"  # as in Keras's TextVectorization
 
 
 def count_tokens(column: pa.Array, rule: VocabularyRule) -> Counter[str]:
-    """Return how often each token occurs; null has no tokens, other types are cast to text."""
+    """Return how often each token of a column of strings occurs; null has no tokens."""
     counts: Counter[str] = Counter()
     tokenize = _tokenizer(rule)
-    for item in pc.value_counts(_as_texts(column).drop_null()).to_pylist():
+    for item in pc.value_counts(column.drop_null()).to_pylist():
         counts.update(tokenize(item["values"]) * item["counts"])
     return counts
 
@@ -69,7 +69,7 @@ def encode_tokens(column: pa.Array, words: Sequence[str], rule: VocabularyRule) 
             return [index_of[token] for token in tokenize(text) if token in index_of]
         return [index_of.get(token, unknown) for token in tokenize(text)]
 
-    texts = _as_texts(column).dictionary_encode()
+    texts = column.dictionary_encode()
     return _spread(
         [encode(text) for text in texts.dictionary.to_pylist()], pa.int64(), texts.indices
     )
@@ -91,7 +91,7 @@ def encode_bags(
         the same length; a null text is [].
     """
     index_of, tokenize = _index_of(words), _tokenizer(rule)
-    texts = _as_texts(column).dictionary_encode()
+    texts = column.dictionary_encode()
 
     def bag_of(text: str) -> list[tuple[int, int]]:
         return sorted(
@@ -148,21 +148,6 @@ def _tokenizer(rule: VocabularyRule) -> Callable[[str], list[str]]:
 
 def _index_of(words: Sequence[str]) -> dict[str, int]:
     return {word: index for index, word in enumerate(words)}
-
-
-def _as_texts(column: pa.Array) -> pa.Array:
-    """Return the column as strings; invalid UTF-8 is replaced by U+FFFD."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return pa.array(
-            [
-                None if value is None else value.decode("utf-8", "replace")
-                for value in column.to_pylist()
-            ],
-            pa.string(),
-        )
-    return column.cast(pa.string())
 
 
 def _spread(lists: Sequence[Sequence[float]], kind: pa.DataType, indices: pa.Array) -> pa.Array:

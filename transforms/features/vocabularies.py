@@ -6,7 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,15 @@ _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # "007" is a name, which a 
 
 Counts = Mapping[str, Counter[str | int]]  # feature name -> occurrences of each class or word
 Vocabularies = Mapping[str, tuple[str, ...]]
+
+
+class VocabularyRules(TypedDict, total=False):
+    """The arguments of `order_vocabularies` besides counts and schema."""
+
+    class_names: Sequence[str] | None
+    labels_are_names: bool
+    needs_label: bool
+    earlier: Vocabularies | None
 
 
 def indexed_features(schema: ExampleSchema) -> list[Feature]:

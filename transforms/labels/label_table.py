@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +31,6 @@ from shardwright.transforms.rejects import Reject, RejectReason
 
 _ROLES = ("label", "split", "group")
 _SHOWN_KEYS = 3
-_NO_KEYS = pa.array([], pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,95 +72,6 @@ class LabelRules:
         return stems_of(paths) if self.key == "stem" else paths
 
 
-class LabelTable:
-    """A table of labels in memory: the label, split, group and extra features of each key.
-
-    Args:
-        batches: The table's rows in any order, with the key as column `id`.
-        rules: How the table is joined.
-
-    Raises:
-        BuildError: Two rows have the same key.
-    """
-
-    def __init__(self, batches: Sequence[pa.RecordBatch], rules: LabelRules) -> None:
-        self._rules = rules
-        rows = pa.Table.from_batches(batches, schema=None if batches else REFERENCE_SCHEMA)
-        self._rows = rows.sort_by("id").combine_chunks()
-        self._keys = self._rows.column("id").combine_chunks()
-        self._unmatched = np.ones(self._rows.num_rows, bool)
-        again = (
-            pc.unique(self._keys[1:].filter(pc.equal(self._keys[1:], self._keys[:-1]))).to_pylist()
-            if len(self._keys)
-            else []
-        )
-        if again:
-            shown = ", ".join(map(repr, again[:_SHOWN_KEYS])) + (
-                ", ..." if len(again) > _SHOWN_KEYS else ""
-            )
-            fix = "stems must be unique: use --labels-key path" if rules.key == "stem" else ""
-            raise BuildError(
-                f"the --labels table has more than one row for {shown}: "
-                f"{fix or 'keep one row per image'}"
-            )
-
-    def unmatched(self) -> Iterator[Reject]:
-        """Yield a reject for each row of the table that no reference had in `join`."""
-        rows = self._rows.filter(pa.array(self._unmatched)).select(["id", "uri", "row"])
-        for batch in rows.to_batches(BATCH_ROWS):
-            for key, uri, row in zip(
-                *(column.to_pylist() for column in batch.columns), strict=True
-            ):
-                yield Reject(
-                    key,
-                    uri,
-                    RejectReason.UNMATCHED_LABEL,
-                    f"row {row} of the --labels table matches no image of INPUT"
-                    + ": write / in place of its backslashes" * ("\\" in key),
-                )
-
-    def join(
-        self, references: pa.RecordBatch, shared: pa.Array = _NO_KEYS
-    ) -> Iterator[pa.RecordBatch | Reject]:
-        """Yield the references with the table's columns, and rejects for those without a row.
-
-        An empty split keeps the split of the folder.
-
-        Args:
-            references: Some of the references.
-            shared: Keys of several images, which are rejected as ambiguous.
-        """
-        key, keys = self._rules.key, self._rules.keys_of(references)
-        found = pc.index_in(keys, value_set=self._keys)
-        known = found.is_valid().to_numpy(zero_copy_only=False)
-        self._unmatched[found.drop_null().to_numpy()] = False
-        yield from reject_rows(
-            references,
-            ~known,
-            RejectReason.MISSING_LABEL,
-            f"the --labels table has no row for this {key}",
-        )
-        ambiguous = known & pc.is_in(keys, value_set=shared).to_numpy(zero_copy_only=False)
-        detail = f"several images have this {key}: use --labels-key path"
-        yield from reject_rows(references, ambiguous, RejectReason.AMBIGUOUS_LABEL, detail)
-        keep = known & ~ambiguous
-        if keep.any():
-            yield self._join_rows(keep_rows(references, keep), found.filter(pa.array(keep)))
-
-    def _join_rows(self, batch: pa.RecordBatch, found: pa.Array) -> pa.RecordBatch:
-        """Return references with the columns of the table's rows with these numbers."""
-        for name in (*self._rules.columns, "row", *extra_columns(self._rows.schema)):
-            values = self._rows.column(name).take(found).combine_chunks()
-            batch = set_column(
-                batch,
-                name,
-                pc.coalesce(empty_as_null(values), batch.column(name))
-                if name == "split"
-                else values,
-            )
-        return batch
-
-
 def spread(
     batch: pa.RecordBatch, keys: pa.Array, num_buckets: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -173,17 +84,65 @@ def join_bucket(
 ) -> Iterator[pa.RecordBatch | Reject]:
     """Yield a bucket's references joined with its rows of the table, and rejects for both sides.
 
+    Args:
+        references: All references of the bucket.
+        rows: All rows of the table in the bucket, with the key as column `id`.
+        rules: How the table is joined.
+
     Raises:
         BuildError: Two rows have the same key.
     """
-    table = LabelTable(rows, rules)
-    shared = _NO_KEYS
+    table = pa.Table.from_batches(rows, schema=None if rows else REFERENCE_SCHEMA)
+    table = table.sort_by("id").combine_chunks()
+    table_keys = table.column("id").combine_chunks()
+    _check_unique(table_keys, rules)
+    shared = pa.array([], pa.string())
     if rules.key == "stem":
         references = list(references)
         shared = shared_keys(references, rules)
+    unmatched = np.ones(table.num_rows, bool)
     for batch in _gathered(references):
-        yield from table.join(batch, shared)
-    yield from table.unmatched()
+        keys = rules.keys_of(batch)
+        found = pc.index_in(keys, value_set=table_keys)
+        unmatched[found.drop_null().to_numpy()] = False
+        known = found.is_valid().to_numpy(zero_copy_only=False)
+        detail = f"the --labels table has no row for this {rules.key}"
+        yield from reject_rows(batch, ~known, RejectReason.MISSING_LABEL, detail)
+        ambiguous = known & pc.is_in(keys, value_set=shared).to_numpy(zero_copy_only=False)
+        detail = f"several images have this {rules.key}: use --labels-key path"
+        yield from reject_rows(batch, ambiguous, RejectReason.AMBIGUOUS_LABEL, detail)
+        keep = known & ~ambiguous
+        if keep.any():
+            names = (*rules.columns, "row", *extra_columns(table.schema))
+            matched = table.select(names).take(found.filter(pa.array(keep)))
+            yield _with_labels(keep_rows(batch, keep), matched)
+    left = table.select(["id", "uri", "row"]).filter(pa.array(unmatched)).to_batches(BATCH_ROWS)
+    for row in chain.from_iterable(part.to_pylist() for part in left):
+        detail = f"row {row['row']} of the --labels table matches no image of INPUT"
+        detail += ": write / in place of its backslashes" * ("\\" in row["id"])
+        yield Reject(row["id"], row["uri"], RejectReason.UNMATCHED_LABEL, detail)
+
+
+def _check_unique(keys: pa.Array, rules: LabelRules) -> None:
+    """Raise BuildError if two rows of the table have the same key; keys are sorted."""
+    again = pc.unique(keys[1:].filter(pc.equal(keys[1:], keys[:-1]))).to_pylist()
+    if again:
+        more = ", ..." if len(again) > _SHOWN_KEYS else ""
+        fix = "stems must be unique: use --labels-key path" if rules.key == "stem" else ""
+        raise BuildError(
+            f"the --labels table has more than one row for "
+            f"{', '.join(map(repr, again[:_SHOWN_KEYS]))}{more}: {fix or 'keep one row per image'}"
+        )
+
+
+def _with_labels(batch: pa.RecordBatch, rows: pa.Table) -> pa.RecordBatch:
+    """Return references with the columns of the table's rows; empty splits change none."""
+    for name in rows.column_names:
+        values = rows.column(name).combine_chunks()
+        if name == "split":
+            values = pc.coalesce(empty_as_null(values), batch.column(name))
+        batch = set_column(batch, name, values)
+    return batch
 
 
 def shared_keys(batches: Sequence[pa.RecordBatch], rules: LabelRules) -> pa.Array:

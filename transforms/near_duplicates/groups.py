@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from shardwright.transforms.near_duplicates.hash_files import NUM_PIXELS, PHASH
 from shardwright.transforms.near_duplicates.pairs import Pairs, find_pairs
 from shardwright.transforms.references import concat, keep_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
-from shardwright.transforms.row_keys import row_keys
+from shardwright.transforms.row_keys import reject_copies
 
 ROOT = "root"
 _REASONS = {
@@ -183,19 +184,11 @@ def leave_out_copies(rows: pa.RecordBatch, policy: str) -> Iterator[np.ndarray |
         rows: What `choose_keepers` returns.
         policy: "drop" or "reject"; nothing is left out for "report".
     """
-    if policy == "report":
-        return
-    keepers = rows.column("keeper").to_numpy()
-    is_copy = keepers != np.arange(len(keepers))
-    copies, kept = rows.filter(pa.array(is_copy)), rows.take(pa.array(keepers[is_copy]))
-    for row, keeper in zip(copies.to_pylist(), kept.to_pylist(), strict=True):
-        yield Reject(row["id"], row["uri"], _REASONS[policy], _told(row, keeper))
-    yield row_keys(copies)
+    if policy != "report":
+        keepers = rows.column("keeper").to_numpy()
+        yield from reject_copies(rows, keepers, _REASONS[policy], _relation)
 
 
-def _told(row: dict[str, object], keeper: dict[str, object]) -> str:
+def _relation(row: dict[str, Any]) -> str:
     bits = "bit" if row["distance"] == 1 else "bits"
-    near = f"differs in {row['distance']} {bits} of its hash from {keeper['id']!r}, which is kept"
-    if row["label"] == keeper["label"]:
-        return near
-    return f"{near}, but another label: {row['label']!r} here, {keeper['label']!r} there"
+    return f"differs in {row['distance']} {bits} of its hash from"

@@ -115,13 +115,13 @@ def draft_layout(
     num_bytes = known
     if estimate:
         num_bytes = {split: estimate.total(records[split], known[split]) for split in splits}
-    cuts = {split: policy.cut(records[split], num_bytes[split], estimate) for split in splits}
+    cuts = {split: policy.cut(records[split], num_bytes[split]) for split in splits}
     layout = Layout(cuts, {split: num_bytes[split] for split in splits}, first_positions, estimate)
     targets = {}
     # An estimate without a ratio predicts one size for all: cuts by records are cuts by bytes.
     if policy.num_bytes and not (estimate and estimate.ratio is None):
         for split in splits:
-            shards = policy.shards_for(records[split], num_bytes[split], estimate)
+            shards = policy.shards_for(num_bytes[split])
             # In bytes that the plan knows, also if records are re-encoded: the ratio of the two is
             # the same for all.
             targets[split] = max(-(-known[split] // shards), 1)

@@ -47,7 +47,6 @@ class ShardPolicy:
 
     Attributes:
         num_bytes: Target size: ceil(total / num_bytes) shards of equal bytes, to within one record.
-            With estimated sizes, enough shards that none should be larger by more than that.
         num_records: Exactly this many records in every shard but the last.
         num_shards: Exactly this many shards per split, equal to within one record.
         multiple_of: Round the number of shards up to a multiple of this, for that many readers.
@@ -79,10 +78,8 @@ class ShardPolicy:
                 "decides the number of shards: use --shard-size or --shard-count"
             )
 
-    def cut(
-        self, num_records: int, num_bytes: int, estimate: SizeEstimate | None = None
-    ) -> ShardCuts:
-        """Return the cuts of a split by records; `num_bytes` comes from `estimate` if there is one.
+    def cut(self, num_records: int, num_bytes: int) -> ShardCuts:
+        """Return the cuts of a split by records.
 
         No shard is planned empty. With fewer records than shards, the number of shards is rounded
         down to a multiple; with fewer records than one multiple, it is the number of records.
@@ -91,19 +88,13 @@ class ShardPolicy:
             return ShardCuts(0, 0)
         if self.num_records:
             return ShardCuts(num_records, -(-num_records // self.num_records), self.num_records)
-        count = self.shards_for(num_records, num_bytes, estimate)
-        return ShardCuts(num_records, min(count, self.most_shards(num_records)))
+        return ShardCuts(
+            num_records, min(self.shards_for(num_bytes), self.most_shards(num_records))
+        )
 
-    def shards_for(self, num_records: int, num_bytes: int, estimate: SizeEstimate | None) -> int:
+    def shards_for(self, num_bytes: int) -> int:
         """Return the number of shards for this size or number, however many records there are."""
         count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
-        if self.num_bytes and estimate:
-            under = estimate.shards_under(
-                self.num_bytes, num_records=num_records, num_bytes=num_bytes
-            )
-            # An estimate may be too low: then more shards are planned, so that few exceed the
-            # target.
-            count = max(count, under)
         return self.multiple_above(max(count, 1))
 
     def multiple_above(self, count: int) -> int:

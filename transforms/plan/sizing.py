@@ -1,9 +1,7 @@
 """Estimate the sizes of re-encoded records from a sample, before shards are laid out.
 
 The sample is the images with the lowest order keys, so it is random and the same on every runner.
-They are read and encoded as in WriteShards. The estimate is a mean, its uncertainty, and how far
-single shards may deviate. Shards are planned to stay below the target size, with a margin that
-follows from the sample's spread.
+They are read and encoded as in WriteShards.
 """
 
 from __future__ import annotations
@@ -122,9 +120,7 @@ def estimate_sizes(
     if not stored.any():
         return None
     sizes = known_sizes(chosen).to_numpy()
-    return SizeEstimate.of(
-        sizes[stored], made[stored], num_records=sample.num_records, sample=digest
-    )
+    return SizeEstimate.of(sizes[stored], made[stored], sample=digest)
 
 
 class _EstimatedPlan(Struct):

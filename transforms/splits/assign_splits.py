@@ -6,7 +6,7 @@ import apache_beam as beam
 import pyarrow as pa
 
 from shardwright.transforms.routing import Route, Routed
-from shardwright.transforms.splits.split_rules import SplitCounts, SplitRule, assign_splits
+from shardwright.transforms.splits.split_rules import SplitRule, assign_splits
 
 
 class AssignSplits(beam.PTransform):
@@ -25,11 +25,9 @@ class AssignSplits(beam.PTransform):
 
     def __init__(self, rule: SplitRule | None = None, *, given: bool = False) -> None:
         super().__init__()
-        if isinstance(rule, SplitCounts):
+        if rule is not None and rule.is_exact:
             raise ValueError(f"{rule} states exact numbers: use DrawSplits instead of AssignSplits")
         self._rule, self._given = rule, given
 
     def expand(self, references: beam.PCollection) -> Routed:
-        return references | Route(
-            assign_splits, pa.RecordBatch, fractions=self._rule, given=self._given
-        )
+        return references | Route(assign_splits, pa.RecordBatch, rule=self._rule, given=self._given)

@@ -10,12 +10,12 @@ from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.routing import Route, Routed
 from shardwright.transforms.splits.split_lists import (
     SplitLists,
-    find_used,
+    ids_of,
     read_lists,
     reject_others,
     reject_unused,
+    stated_splits,
     take_listed,
-    take_others,
 )
 
 
@@ -44,15 +44,17 @@ class ListSplits(beam.PTransform):
             | "Lists" >> beam.Create([self._listed])
             | "ReadLists" >> beam.Map(read_lists)
         )  # one ListedIds
-        listed = references | "Listed" >> beam.FlatMap(
-            take_listed, ids=AsSingleton(ids)
-        ).with_output_types(pa.RecordBatch)
-        others = references | "Others" >> beam.FlatMap(
-            take_others, ids=AsSingleton(ids)
-        ).with_output_types(pa.RecordBatch)
+        marked = references | "Mark" >> beam.Map(stated_splits, AsSingleton(ids)).with_output_types(
+            pa.RecordBatch
+        )
+        listed, others = (
+            marked
+            | name >> beam.FlatMap(take_listed, listed=is_listed).with_output_types(pa.RecordBatch)
+            for name, is_listed in (("Listed", True), ("Others", False))
+        )
         used = (
-            references
-            | "Used" >> beam.FlatMap(find_used, ids=AsSingleton(ids)).with_output_types(str)
+            listed
+            | "Used" >> beam.FlatMap(ids_of).with_output_types(str)
             | "AllUsed" >> beam.combiners.ToSet()
         )
         unused = used | "Unused" >> Route(

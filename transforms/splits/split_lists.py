@@ -19,7 +19,14 @@ from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
-from shardwright.transforms.inputs.columns import ROLE_COLUMNS, as_text, canonical_splits
+from shardwright.transforms.inputs.columns import (
+    ROLE_COLUMNS,
+    as_text,
+    canonical_splits,
+    find_roles,
+    folded,
+    role_text,
+)
 from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
     read_table_file,
@@ -28,11 +35,10 @@ from shardwright.transforms.inputs.formats.table_files import (
 )
 from shardwright.transforms.references import reject_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
-from shardwright.transforms.splits.split_rules import SplitFractions, units_of
+from shardwright.transforms.splits.split_rules import SplitRule, units_of
 
 _MAX_JSON_BYTES = 4 << 30  # some 100 million ids; more belong in a table
-_ID_COLUMNS = (*ROLE_COLUMNS["id"], *ROLE_COLUMNS["image"])
-_Rows = Iterator[tuple[pa.Array, pa.Array]]  # ids, splits
+_USUAL = {"id": (*ROLE_COLUMNS["id"], *ROLE_COLUMNS["image"]), "split": ROLE_COLUMNS["split"]}
 ListedIds = Mapping[str, str]  # id -> split, on every worker
 
 
@@ -79,8 +85,8 @@ def stated_splits(
     batch: pa.RecordBatch,
     ids: ListedIds | None,
     *,
-    given: bool,
-    grouped: SplitFractions | None = None,
+    given: bool = False,
+    grouped: SplitRule | None = None,
 ) -> pa.RecordBatch:
     """Return references with a split only where the source (`given`), a list or a group states one.
 
@@ -90,34 +96,24 @@ def stated_splits(
     if given:
         return batch
     if ids is not None:
-        return set_column(batch, "split", _listed_splits(batch, ids))
-    nulls = pa.nulls(batch.num_rows, pa.string())
-    if grouped is None:
-        return set_column(batch, "split", nulls)
-    drawn = pc.if_else(batch.column("group").is_valid(), grouped.choose(units_of(batch)), nulls)
-    return set_column(batch, "split", drawn)
+        splits = pa.array(map(ids.get, batch.column("id").to_pylist()), pa.string())
+    else:
+        splits = pa.nulls(batch.num_rows, pa.string())
+        if grouped is not None:
+            chosen = grouped.choose(units_of(batch))
+            splits = pc.if_else(batch.column("group").is_valid(), chosen, splits)
+    return set_column(batch, "split", splits)
 
 
-def _listed_splits(batch: pa.RecordBatch, ids: ListedIds) -> pa.Array:
-    return pa.array(map(ids.get, batch.column("id").to_pylist()), pa.string())
+def take_listed(batch: pa.RecordBatch, *, listed: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with a split after `stated_splits`, or those without, if any."""
+    is_listed = batch.column("split").is_valid().to_numpy(zero_copy_only=False)
+    yield from rows_left(batch, is_listed == listed)
 
 
-def take_listed(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
-    """Yield the listed rows, if any, with their split."""
-    splits = _listed_splits(batch, ids)
-    keep = splits.is_valid().to_numpy(zero_copy_only=False)
-    yield from rows_left(set_column(batch, "split", splits), keep)
-
-
-def take_others(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that are not listed, if any."""
-    keep = _listed_splits(batch, ids).is_null().to_numpy(zero_copy_only=False)
-    yield from rows_left(batch, keep)
-
-
-def find_used(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[str]:
-    """Yield the listed ids that the batch has."""
-    yield from filter(ids.__contains__, batch.column("id").to_pylist())
+def ids_of(batch: pa.RecordBatch) -> list[str]:
+    ids: list[str] = batch.column("id").to_pylist()
+    return ids
 
 
 def reject_unused(used: Set[str], ids: ListedIds, known: KnownFile | None) -> Iterator[Reject]:
@@ -165,17 +161,14 @@ def read_lists(lists: SplitLists) -> ListedIds:
     found: dict[str, str] = {}
     torn: dict[str, str] = {}
     for split, path in lists.files:
-        for ids, stated in _read_file(path, split, lists.storage):
-            splits = stated if split else canonical_splits(stated)
-            for image_id, name in zip(ids.to_pylist(), splits.to_pylist(), strict=True):
-                if image_id is not None and found.setdefault(image_id, name) != name:
-                    torn[image_id] = name
-    for name in dict.fromkeys(found.values()) | dict.fromkeys(torn.values()):
-        if name is None or not is_split_name(name):
-            raise BuildError(
-                f"--split-ids has the invalid split name {name!r}; "
-                "use letters, digits and underscores"
-            )
+        for image_id, name in _read_file(path, split, lists.storage):
+            if name is None or not is_split_name(name):
+                raise BuildError(
+                    f"--split-ids has the invalid split name {name!r}; "
+                    "use letters, digits and underscores"
+                )
+            if found.setdefault(image_id, name) != name:
+                torn[image_id] = name
     for image_id, name in torn.items():
         raise BuildError(
             f"--split-ids puts {counted(len(torn), 'id')} in two splits, such as {image_id!r} in "
@@ -189,26 +182,30 @@ def _is_list(path: str) -> bool:
     return table_format(path) is None and not path.lower().endswith(".json")
 
 
-def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
+def _read_file(
+    path: str, split: str | None, storage: StorageOptions
+) -> Iterator[tuple[str, str | None]]:
+    """Yield ids and their splits; `split` overrides those of the file."""
     if table_format(path) is not None:
         yield from _read_table(path, split, storage)
         return
     try:
         text = decode_text(files_of(path, storage).read_bytes(path))
-        rows = (
-            list(_of_json(load_json(text.encode(), max_bytes=_MAX_JSON_BYTES), split))
-            if path.lower().endswith(".json")
-            else [(line.strip(), split) for line in text.split("\n") if line.strip()]
-        )
-        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+        if path.lower().endswith(".json"):
+            rows = [*_of_json(load_json(text.encode(), max_bytes=_MAX_JSON_BYTES), split)]
+        else:
+            rows = [(line.strip(), split) for line in text.split("\n") if line.strip()]
+        names = pa.array([name for _, name in rows], pa.string())
+        splits = canonical_splits(names).to_pylist()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BuildError(
             f"--split-ids {path} cannot be read ({error}): expected one id per line, a table, "
             f'or JSON such as {{"test": ["id", ...]}}'
         ) from error
-    if not columns:
+    if not rows:
         raise BuildError(f"--split-ids {path} lists no ids")
-    yield columns[0], columns[1]
+    for (image_id, _), name in zip(rows, splits, strict=True):
+        yield image_id, split or name
 
 
 def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]]:
@@ -232,11 +229,14 @@ def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]
             yield key, split or value
 
 
-def _read_table(path: str, split: str | None, storage: StorageOptions) -> _Rows:
+def _read_table(
+    path: str, split: str | None, storage: StorageOptions
+) -> Iterator[tuple[str, str | None]]:
     kind = table_format(path) or ""
     schema = read_table_schema(path, kind, storage)
-    id_column = _column(schema, _ID_COLUMNS) or (schema.names[0] if len(schema) == 1 else None)
-    split_column = None if split else _column(schema, ROLE_COLUMNS["split"])
+    roles = find_roles(schema.names, {}, "", lambda *_: True, _USUAL, folded)
+    id_column = roles["id"] or (schema.names[0] if len(schema) == 1 else None)
+    split_column = None if split else roles["split"]
     if id_column is None or (split is None and split_column is None):
         lacks = "ids (id, image, path, ...)" if id_column is None else "splits (split, subset, ...)"
         raise BuildError(
@@ -244,24 +244,13 @@ def _read_table(path: str, split: str | None, storage: StorageOptions) -> _Rows:
             f"it has {', '.join(map(repr, schema.names))}"
         )
     if kind in ("csv", "tsv"):  # keep an id like "007" as text
-        schema = pa.schema(
-            [
-                (field.name, pa.string() if field.name in (id_column, split_column) else field.type)
-                for field in schema
-            ]
-        )
+        as_texts = {each: pa.string() for each in (id_column, split_column) if each}
+        schema = pa.schema([(each.name, as_texts.get(each.name, each.type)) for each in schema])
     for part in read_table_file(path, kind, schema, storage):
         if isinstance(part, Reject):
             raise BuildError(f"--split-ids: {part.detail}")
-        ids = as_text(part.column(id_column), id_column)
-        yield (
-            ids,
-            pa.array([split] * len(ids), pa.string())
-            if split_column is None
-            else as_text(part.column(split_column), split_column),
-        )
-
-
-def _column(schema: pa.Schema, wanted: Sequence[str]) -> str | None:
-    by_lower = {name.strip().lower(): name for name in reversed(schema.names)}
-    return next((by_lower[name] for name in wanted if name in by_lower), None)
+        ids = as_text(part.column(id_column), id_column).to_pylist()
+        splits = canonical_splits(role_text(part, split_column)).to_pylist()
+        for image_id, name in zip(ids, splits, strict=True):
+            if image_id is not None:
+                yield image_id, split or name

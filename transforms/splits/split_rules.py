@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,112 +26,94 @@ _TWO_64 = 2.0**64
 
 
 @dataclass(frozen=True, slots=True)
-class SplitFractions:
-    """A rule of fractions that add up to 1. An id keeps its split when other files come or go.
+class SplitRule:
+    """A rule of fractions that add up to 1, or of exact numbers of records.
+
+    With fractions, an id keeps its split when other files come or go.
 
     Attributes:
         names: Names in the given order, which decides the hash ranges.
-        fractions: One fraction in (0, 1] per name.
+        shares: A fraction in (0, 1] for each name, or a number of records, with None for the one
+            split with the rest.
     """
 
     names: tuple[str, ...] = (DEFAULT_SPLIT,)
-    fractions: tuple[float, ...] = (1.0,)
+    shares: tuple[float | None, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        _check_names(self.names)
-        if any(not 0 < fraction <= 1 for fraction in self.fractions) or not math.isclose(
-            sum(self.fractions), 1, abs_tol=1e-6
+        for name in self.names:
+            if not is_split_name(name):
+                raise UsageError(
+                    f"--split: {name!r} is not a valid split name; use letters, digits and "
+                    "underscores"
+                )
+        if len(set(self.names)) < len(self.names):
+            raise UsageError(f"--split has a duplicate name: {', '.join(self.names)}")
+        numbers = [share for share in self.shares if share is not None]
+        if self.is_exact:
+            for name, count in self.settings.items():
+                if count != REST and count < 1:
+                    raise UsageError(f"--split: {name}={count} must be at least 1 record")
+        elif not all(0 < fraction <= 1 for fraction in numbers) or not math.isclose(
+            sum(numbers), 1, abs_tol=1e-6
         ):
-            given = ",".join(
-                f"{name}={fraction:g}"
-                for name, fraction in zip(self.names, self.fractions, strict=True)
+            given = ",".join(f"{name}={share:g}" for name, share in self.settings.items())
+            raise UsageError(
+                f"--split {given}: fractions must each be above 0 and add up to 1; exact numbers "
+                "need one split with the rest, as in test=5000,train=rest"
             )
-            rule = (
-                "fractions must each be above 0 and add up to 1; exact numbers need one split with "
-                "the rest, as in test=5000,train=rest"
-            )
-            raise UsageError(f"--split {given}: {rule}")
 
     @property
-    def settings(self) -> dict[str, float | str]:
+    def is_exact(self) -> bool:
+        """True for a rule of exact numbers."""
+        return None in self.shares
+
+    @property
+    def settings(self) -> dict[str, Any]:
         """The rule as JSON."""
-        return dict(zip(self.names, self.fractions, strict=True))
+        shares = (REST if share is None else share for share in self.shares)
+        return dict(zip(self.names, shares, strict=True))
+
+    @property
+    def _fractions(self) -> np.ndarray:
+        return np.array(self.shares, np.float64)
 
     def choose(self, units: pa.Array) -> pa.Array:
-        """Return the split of each unit, which is an id or a group."""
+        """Return the split of each unit, which is an id or a group, by fractions."""
         if len(self.names) == 1:
             return pa.array([self.names[0]] * len(units), pa.string())
         points = split_hash(units) / _TWO_64
         # Without the last sum, which rounding may leave below 1: the last split has all that is
         # above.
-        chosen = np.searchsorted(np.cumsum(self.fractions)[:-1], points, side="right")
+        chosen = np.searchsorted(np.cumsum(self._fractions)[:-1], points, side="right")
         return pa.array(self.names, pa.string()).take(pa.array(chosen))
-
-    def totals(self, num_records: int) -> np.ndarray:
-        """Return exact numbers of records by split, int64 [splits]."""
-        return whole_parts(num_records * np.array(self.fractions) / sum(self.fractions))
-
-
-@dataclass(frozen=True, slots=True)
-class SplitCounts:
-    """A rule of exact numbers of records, with one split for the rest.
-
-    Attributes:
-        names: Names in the given order, which decides the hash ranges.
-        counts: One count per name; None for the split with the rest.
-    """
-
-    names: tuple[str, ...]
-    counts: tuple[int | None, ...]
-
-    def __post_init__(self) -> None:
-        _check_names(self.names)
-        _check_one_rest(self.counts)
-        for name, count in zip(self.names, self.counts, strict=True):
-            if count is not None and count < 1:
-                raise UsageError(f"--split: {name}={count} must be at least 1 record")
-
-    @property
-    def settings(self) -> dict[str, int | str]:
-        """The rule as JSON."""
-        return {
-            name: REST if count is None else count
-            for name, count in zip(self.names, self.counts, strict=True)
-        }
 
     def totals(self, num_records: int) -> np.ndarray:
         """Return exact numbers of records by split, int64 [splits].
 
         Raises:
-            BuildError: There are fewer records than the counts need.
+            BuildError: There are fewer records than the exact numbers need.
         """
-        asked = sum(count or 0 for count in self.counts)
-        if asked > num_records:
-            named = " and ".join(
-                name
-                for name, count in zip(self.names, self.counts, strict=True)
-                if count is not None
-            )
+        if not self.is_exact:
+            return whole_parts(num_records * self._fractions / self._fractions.sum())
+        rest = num_records - int(sum(share or 0 for share in self.shares))
+        if rest < 0:
+            named = " and ".join(name for name, count in self.settings.items() if count != REST)
             raise BuildError(
-                f"--split needs {counted(asked, 'record')} in {named}, "
+                f"--split needs {counted(num_records - rest, 'record')} in {named}, "
                 f"but INPUT has {num_records:,}: use smaller numbers"
             )
-        return np.array(
-            [num_records - asked if count is None else count for count in self.counts], np.int64
-        )
+        return np.array([rest if count is None else count for count in self.shares], np.int64)
 
 
-SplitRule = SplitFractions | SplitCounts
-
-
-def rule_for_additions(rule: SplitRule | None) -> SplitFractions | None:
+def rule_for_additions(rule: SplitRule | None) -> SplitRule | None:
     """Return the rule for records that a dataset gets later, one by one: it must not need all.
 
     Fractions hold for them as ever. Exact counts are reached, so the split with the rest gets them.
     """
-    if isinstance(rule, SplitCounts):
-        return SplitFractions((rule.names[rule.counts.index(None)],), (1.0,))
-    return rule
+    if rule is None or not rule.is_exact:
+        return rule
+    return SplitRule((rule.names[rule.shares.index(None)],))
 
 
 def parse_split(text: str) -> SplitRule:
@@ -139,47 +122,35 @@ def parse_split(text: str) -> SplitRule:
     Raises:
         UsageError: The text has none of these forms.
     """
-    names, values = _take_apart(text)
+    parts = [part.partition("=") for part in text.split(",")]
+    names = tuple(name.strip() for name, _, _ in parts)
+    values = [value.strip() if equals else None for _, equals, value in parts]
     if REST not in values or len(names) == 1:
-        return SplitFractions(
-            names,
-            tuple(
-                1.0 if value in (None, REST) else _number(name, value)
-                for name, value in zip(names, values, strict=True)
-            ),
+        whole = (None, REST)
+        fractions = (
+            1.0 if value in whole else _number(name, value)
+            for name, value in zip(names, values, strict=True)
         )
+        return SplitRule(names, tuple(fractions))
     numbers = [
         None if value == REST else _number(name, value)
         for name, value in zip(names, values, strict=True)
     ]
-    _check_one_rest(numbers)
+    if numbers.count(None) > 1:
+        raise UsageError(
+            f"--split: exactly one split must get the rest, got {numbers.count(None)}; "
+            f"use for example test=5000,train={REST}"
+        )
     given = [number for number in numbers if number is not None]
     # `test=1,train=rest` is one record, not all of them.
     if all(0 < number < 1 for number in given):
         rest = 1 - sum(given)
-        return SplitFractions(
-            names, tuple(rest if number is None else number for number in numbers)
-        )
+        return SplitRule(names, tuple(rest if number is None else number for number in numbers))
     if not all(math.isfinite(number) and number == int(number) for number in given):
         raise UsageError(
             f"--split {text}: use either fractions below 1 or whole numbers of records"
         )
-    return SplitCounts(names, tuple(None if number is None else int(number) for number in numbers))
-
-
-def _check_one_rest(counts: Sequence[float | None]) -> None:
-    if counts.count(None) != 1:
-        raise UsageError(
-            f"--split: exactly one split must get the rest, got {counts.count(None)}; "
-            f"use for example test=5000,train={REST}"
-        )
-
-
-def _take_apart(text: str) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
-    parts = [part.partition("=") for part in text.split(",")]
-    return tuple(name.strip() for name, _, _ in parts), tuple(
-        value.strip() if equals else None for _, equals, value in parts
-    )
+    return SplitRule(names, tuple(None if number is None else int(number) for number in numbers))
 
 
 def _number(name: str, value: str | None) -> float:
@@ -191,16 +162,6 @@ def _number(name: str, value: str | None) -> float:
             f"--split: {value!r} in '{name}={value}' is not a number; use for example "
             "train=0.8,test=0.2"
         ) from None
-
-
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if not is_split_name(name):
-            raise UsageError(
-                f"--split: {name!r} is not a valid split name; use letters, digits and underscores"
-            )
-    if len(set(names)) < len(names):
-        raise UsageError(f"--split has a duplicate name: {', '.join(names)}")
 
 
 def split_hash(units: pa.Array) -> np.ndarray:
@@ -216,17 +177,17 @@ def units_of(batch: pa.RecordBatch) -> pa.Array:
 
 
 def assign_splits(
-    batch: pa.RecordBatch, fractions: SplitFractions | None, *, given: bool
+    batch: pa.RecordBatch, rule: SplitRule | None, *, given: bool
 ) -> Iterator[pa.RecordBatch | Reject]:
     """Yield references with their split, and rejects.
 
     Args:
         batch: Some references.
-        fractions: How to draw splits; None puts everything into `train`.
+        rule: Fractions to draw; None puts everything into `train`.
         given: The source provides the splits; rows with a missing or invalid one are rejected.
     """
     if not given:
-        yield set_column(batch, "split", (fractions or SplitFractions()).choose(units_of(batch)))
+        yield set_column(batch, "split", (rule or SplitRule()).choose(units_of(batch)))
         return
     # A name is checked once, not once for each row.
     names = batch.column("split").dictionary_encode()
@@ -235,10 +196,6 @@ def assign_splits(
         pa.bool_(),
     )
     mask = usable.take(names.indices).fill_null(False).to_numpy(zero_copy_only=False)
-    yield from reject_rows(
-        batch,
-        ~mask,
-        RejectReason.UNKNOWN_SPLIT,
-        "split {split!r} is empty or not a name of letters, digits and _",
-    )
+    rule_of_names = "split {split!r} is empty or not a name of letters, digits and _"
+    yield from reject_rows(batch, ~mask, RejectReason.UNKNOWN_SPLIT, rule_of_names)
     yield from rows_left(batch, mask)

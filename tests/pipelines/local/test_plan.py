@@ -15,9 +15,9 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.pipelines.job.build import BuildJob, describe_job
 from shardwright.pipelines.job.graph import PlanGraph, plan_graph
+from shardwright.pipelines.local import batches
 from shardwright.pipelines.local import build as local_build
 from shardwright.pipelines.local import plan as local_plan
-from shardwright.pipelines.local import references as local_references
 from shardwright.pipelines.local.batches import HeldBatches
 from shardwright.pipelines.local.plan import LocalShards
 from shardwright.pipelines.options.build import parse_options
@@ -118,8 +118,7 @@ def test_small_buckets_in_a_file_make_the_same_plan(
 ) -> None:
     job = _job(root, "")
     plain = LocalShards(job, with_plans=True)
-    monkeypatch.setattr(local_references, "PLAIN_BYTES", 0)
-    monkeypatch.setattr(local_plan, "PLAIN_BYTES", 0)
+    monkeypatch.setattr(batches, "PLAIN_BYTES", 0)
     monkeypatch.setattr(local_plan, "_BUCKET_BYTES", 100)
     filed = LocalShards(job, with_plans=True)
     assert filed.layout.cuts == plain.layout.cuts
@@ -132,13 +131,14 @@ def test_an_impossible_split_fails_as_in_the_graph(root: Path) -> None:
 
 
 @pytest.mark.parametrize("plain_bytes", [0, 500, 1 << 30])
-def test_held_batches_come_back_once(plain_bytes: int) -> None:
-    batches = [references([f"{n}/{row}" for row in range(3)]) for n in range(4)]
-    held = HeldBatches(plain_bytes)
-    for batch in batches:
+def test_held_batches_come_back_once(plain_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "PLAIN_BYTES", plain_bytes)
+    some = [references([f"{n}/{row}" for row in range(3)]) for n in range(4)]
+    held = HeldBatches()
+    for batch in some:
         held.add(batch)
-    assert list(held.read()) == list(held.read()) == batches
-    assert list(held.take()) == batches
+    assert list(held.read()) == list(held.read()) == some
+    assert list(held.take()) == some
     assert list(held.take()) == []
 
 

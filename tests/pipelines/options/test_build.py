@@ -15,7 +15,7 @@ from shardwright.transforms.inputs.detection import known_formats
 from shardwright.transforms.options import options_of
 from shardwright.transforms.plan.packing import ShardPolicy
 from shardwright.transforms.reject_limits import RejectLimits
-from shardwright.transforms.splits.split_rules import SplitFractions
+from shardwright.transforms.splits.split_rules import SplitRule
 
 DEFAULTS = {"seed": 0, "check": "header", "name": "out", "version": "1.0.0", "beam_args": ()}
 FLINK = "--runner=FlinkRunner --flink_master=h:1"
@@ -47,7 +47,7 @@ def parsed(options: str) -> BuildOptions:
             "--shard-count-multiple-of 4",
             {"policy": ShardPolicy(num_bytes=150_000_000, multiple_of=4)},
         ),
-        ("--split a=.5,b=.5", {"split": SplitFractions(("a", "b"), (0.5, 0.5))}),
+        ("--split a=.5,b=.5", {"split": SplitRule(("a", "b"), (0.5, 0.5))}),
         ("--seed -3", {"seed": -3}),
         ("--max-reject-fraction 0", {"limits": RejectLimits(max_reject_fraction=0.0)}),
         ("--max-reject-fraction 1", {"limits": RejectLimits(max_reject_fraction=1.0)}),

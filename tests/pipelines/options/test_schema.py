@@ -12,8 +12,9 @@ from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
 from shardwright.pipelines.job.build import describe_job
+from shardwright.pipelines.job.schema import schema_for
 from shardwright.pipelines.options.build import parse_options
-from shardwright.pipelines.options.schema import load_schema, read_schema
+from shardwright.pipelines.options.schema import read_schema
 from shardwright.schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.storage.options import NO_OPTIONS
 from tests.support.helpers import write_schema
@@ -27,7 +28,7 @@ def load(
     given: str | Path, columns: Names = (), extras: Features = (), names: str = "tfds"
 ) -> ExampleSchema:
     read = read_schema(str(given), NO_OPTIONS)
-    return load_schema(str(given), read, feature_names=names, columns=columns, extras=extras)
+    return schema_for(str(given), read, feature_names=names, columns=columns, extras=extras)
 
 
 @pytest.mark.parametrize(("name", "columns", "features"), [
@@ -71,6 +72,9 @@ def test_features_of_the_source_are_kept() -> None:
     columns = (Feature("kind", K.BYTES), tags, Feature("n", K.INT64))
     kinds = [feature.kind for feature in load("tabular", (), columns).features[3:]]
     assert kinds == [K.CLASS_LABEL, K.MULTI_LABEL, K.INT64]
+    target = Feature("label", K.FLOAT32)
+    for name in ("image_classification", "tabular", "records"):
+        assert load(name, (), (target,)).features[-1] == target
 
 
 def test_a_python_file_and_a_json_file_are_the_same_schema(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ LABEL = Feature("label", K.CLASS_LABEL, Source.LABEL)
 )
 def test_json_round_trip(names: str, encoding: str | None, shape: tuple[int, ...]) -> None:
     extras = (Feature("n", K.INT64), Feature("fs", K.FLOAT32, shape=(None,)))
-    schema = image_classification(
-        feature_names=names, image_encoding=encoding, image_shape=shape, extras=extras
-    ).with_class_names(("a", "ü"))
+    image, *others = image_classification(feature_names=names, extras=extras).features
+    features = (replace(image, encoding=encoding, shape=shape), *others)
+    schema = ExampleSchema(features).with_class_names(("a", "ü"))
     assert ExampleSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
     assert (schema.image.encoding, schema.image.shape) == (encoding, shape)
 

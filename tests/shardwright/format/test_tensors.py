@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tensorflow.core.framework import tensor_pb2
 
-from shardwright.errors import UsageError
+from shardwright.errors import BuildError, UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.tensors import parse_tensor_proto, to_tensor_proto
+from shardwright.transforms.features.column_types import check_column
 from shardwright.transforms.features.tensors import encode_tensors
 
 Array = npt.NDArray[Any]
@@ -252,17 +253,18 @@ def test_integers_fit_or_are_bad(values: list[int], dtype: str) -> None:
     assert encode(column, tensor((None,), dtype)) == [values if fits else None]
 
 
-FLOATY = "feature 't': unsupported tensor dtype 'floaty'; expected one of float32, .*, string"
+FLOATY = "feature 't' of kind tensor has the dtype 'floaty'; give one of float32, .*, string"
+CANNOT = "which cannot be a feature of kind tensor"
 
 
 @pytest.mark.parametrize(
     ("values", "feature", "message"),
     [
-        ([datetime.date(2020, 1, 1)], tensor(()), r"Arrow type date32\[day\] cannot be a tensor"),
+        ([datetime.date(2020, 1, 1)], tensor(()), rf"type date32\[day\], {CANNOT}"),
         ([[1]], tensor((None,), "floaty"), FLOATY),
-        ([[{"a": 1}]], tensor((None,)), "Arrow type struct<"),
+        ([[{"a": 1}]], tensor((None,)), f"struct<a: int64>>, {CANNOT}"),
     ],
 )
 def test_columns_of_other_types_are_refused(values: Any, feature: Feature, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        encode_tensors(pa.array(values), feature)
+    with pytest.raises((BuildError, UsageError), match=message):
+        check_column(pa.array(values).type, feature)

@@ -275,7 +275,7 @@ def test_every_record_is_new_changed_unchanged_or_missing(
     root = Folder(str(tmp_path_factory.mktemp("known")))
     manifest, live = dataset(root, old)
     file = write_known(root.below("spool"), read_known(root, manifest))
-    changes = LocalChanges(file, PLAIN, 0)
+    changes = LocalChanges(file, PLAIN)
     new = [row for batch in changes.new_of(listing(states, size)) for row in batch.to_pylist()]
     results = list(changes.changed())
     changed = [
@@ -311,7 +311,7 @@ def test_the_graph_finds_the_same(tmp_path: Path) -> None:
     file = write_known(root.below("spool"), read_known(root, manifest))
     states = [("a", "e", "cat"), ("b", "f", "cat"), ("a", "f", "cat"), ("x", "e", "cat"),
               ("z", "e", "dog"), ("c", "e", "cat")]  # fmt: skip
-    changes = LocalChanges(file, PLAIN, 1 << 20)
+    changes = LocalChanges(file, PLAIN)
     new = [row for batch in changes.new_of(listing(states, 2)) for row in batch.to_pylist()]
     results = list(changes.changed())
     run = run_transform(FindChanges(file, PLAIN), listing(states, 2))

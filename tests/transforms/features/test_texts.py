@@ -135,28 +135,6 @@ def test_tokens_are_those_that_scikit_learn_cuts(texts: Texts) -> None:
     assert found == [analyze(text or "") for text in texts]
 
 
-NUMBERS: Texts = ["1.25 22", None, "1.25 22"]
-COLUMNS = {
-    "large_string": pa.array(NUMBERS, pa.large_string()),
-    "binary": pa.array([b"1.25 22", None, b"1.25 22"], pa.binary()),
-    "dictionary": pa.array(NUMBERS).dictionary_encode(),
-    "slice": pa.array(["no", *NUMBERS])[1:],
-}
-
-
-@pytest.mark.parametrize("kind", COLUMNS)
-def test_texts_of_any_arrow_type(kind: str) -> None:
-    assert count_tokens(COLUMNS[kind], DEFAULT) == {"25": 2, "22": 2}
-    encoded = encode_tokens(COLUMNS[kind], ("22", "25"), DEFAULT)
-    assert encoded.to_pylist() == [[1, 0], [], [1, 0]]
-
-
-def test_numbers_are_their_digits_and_bad_bytes_are_dropped() -> None:
-    assert count_tokens(pa.array([123, None, 45]), DEFAULT) == {"123": 1, "45": 1}
-    assert count_tokens(pa.array([None, None]), DEFAULT) == {}
-    assert count_tokens(pa.array([b"good \xff\xfe text"]), DEFAULT) == {"good": 1, "text": 1}
-
-
 def test_a_word_with_a_line_break_is_refused() -> None:
     with pytest.raises(
         UsageError, match=r"'two\\nlines' contains a line break.*change token_pattern"

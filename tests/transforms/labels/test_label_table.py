@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError
 from shardwright.transforms.labels.label_table import (
     LabelRules,
-    LabelTable,
     join_bucket,
     shared_keys,
     spread,
@@ -27,7 +26,7 @@ BY_ID = LabelRules("id", "/in")
 def joined(
     table: list[pa.RecordBatch], batch: pa.RecordBatch, rules: LabelRules = BY_ID
 ) -> tuple[dict[str, Any], list[str]]:
-    parts = list(LabelTable(table, rules).join(batch))
+    parts = list(join_bucket([batch], table, rules))
     rejects = [f"{reject.id} {reject.reason}" for reject in rejects_of(parts)]
     return {row["id"]: row for row in rows_of(parts)}, rejects
 
@@ -49,7 +48,7 @@ def test_join() -> None:
         # An empty cell is no label, as the folder's is.
         ("c", "4", None, "train", None, 3, "kept", 8),
     ]
-    assert rejects == ["missing missing_label"]
+    assert rejects == ["missing missing_label", "unused unmatched_label"]
 
 
 @pytest.mark.parametrize(("columns", "label"), [((), "cat"), (("label",), None)])
@@ -85,7 +84,7 @@ def test_categories_that_differ_from_batch_to_batch() -> None:
 def test_two_rows_for_one_key(ids: list[str], key: str, told: str) -> None:
     """The order of arrival would decide which one counts."""
     with pytest.raises(BuildError, match=f"the --labels table has more than one row for {told}"):
-        LabelTable([references(ids[:2]), references(ids[2:])], LabelRules(key, "/in"))
+        [*join_bucket([], [references(ids[:2]), references(ids[2:])], LabelRules(key, "/in"))]
 
 
 @pytest.mark.parametrize(("key", "keys"), [

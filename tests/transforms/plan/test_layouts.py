@@ -92,7 +92,7 @@ def test_cuts_by_records_do_not_look_at_bytes(policy: ShardPolicy) -> None:
 
 
 def estimate_of(ratio: float | None, mean: float = 100.0) -> SizeEstimate:
-    return SizeEstimate("s", 10, 1000, mean, ratio, error=0.0, skewness=0.0)
+    return SizeEstimate("s", 10, mean, ratio)
 
 
 def test_an_estimate_by_ratio_cuts_known_bytes_and_one_by_mean_cuts_records() -> None:

@@ -14,7 +14,7 @@ from shardwright.transforms.splits.assign_splits import AssignSplits
 from shardwright.transforms.splits.draw_splits import DrawSplits
 from shardwright.transforms.splits.list_splits import ListSplits
 from shardwright.transforms.splits.split_lists import SplitLists
-from shardwright.transforms.splits.split_rules import SplitCounts, parse_split
+from shardwright.transforms.splits.split_rules import parse_split
 from tests.support.helpers import Run, references, run_transform
 
 LABELS = [f"class {number % 5}" for number in range(300)]
@@ -28,7 +28,7 @@ def step(
 ) -> AssignSplits | DrawSplits | ListSplits:
     """Return the transform of a rule, as a build chooses it."""
     parsed = None if rule is None else parse_split(rule)
-    if isinstance(parsed, SplitCounts) or (parsed is not None and any(options.values())):
+    if parsed is not None and (parsed.is_exact or any(options.values())):
         drawn: AssignSplits | DrawSplits = DrawSplits(parsed, **options)
     else:
         drawn = AssignSplits(parsed)

@@ -13,14 +13,14 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.transforms.splits.split_lists import (
     SplitLists,
-    find_used,
+    ids_of,
     read_lists,
     reject_others,
     reject_unused,
+    stated_splits,
     take_listed,
-    take_others,
 )
-from tests.support.helpers import references
+from tests.support.helpers import references, rows_of
 
 WANTED = {"cat/1.png": "train", "007": "test", "ünï": "validation"}
 ROWS = [{"id": image_id, "split": split} for image_id, split in WANTED.items()]
@@ -39,7 +39,7 @@ def read(*values: object) -> dict[str, str]:
     """Return id -> split by the lists."""
     listed = read_lists(SplitLists.parse([str(value) for value in values]))
     batch = references([*WANTED, "another"])
-    rows = [row for part in take_listed(batch, listed) for row in part.to_pylist()]
+    rows = rows_of(take_listed(stated_splits(batch, listed), listed=True))
     return {row["id"]: row["split"] for row in rows}
 
 
@@ -129,11 +129,12 @@ def test_wrong_files(tmp_path: Path, name: str, content: Any, message: str) -> N
 
 def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
     listed = {"1": "a", "2": "a"}
-    batch = references(["0", "1", "3"])
-    assert list(take_listed(batch, {})) == list(take_others(batch.slice(1, 1), listed)) == []
-    [others] = take_others(batch, listed)
+    batch = stated_splits(references(["0", "1", "3"]), listed)
+    assert list(take_listed(batch.slice(0, 1), listed=True)) == []
+    assert list(take_listed(batch.slice(1, 1), listed=False)) == []
+    [others] = take_listed(batch, listed=False)
     assert others["id"].to_pylist() == ["0", "3"]
-    rejects = [*reject_unused({*find_used(batch, listed)}, listed, None), *reject_others(others)]
+    rejects = [*reject_unused({*ids_of(batch)}, listed, None), *reject_others(others)]
     assert rejects[0].detail.endswith("and with 1 of the 2 ids that --split-ids lists")
     assert [(reject.id, str(reject.reason)) for reject in rejects] == [
         ("2", "unused_id"),
@@ -144,7 +145,7 @@ def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
 
 def test_a_split_of_which_no_id_is_in_input_ends_the_build() -> None:
     listed = {"cat/1.jpg": "a", "cat/2": "b", "cat/3": "b"}
-    used = {*find_used(references(["cat/1.jpg", "cat/2.jpg"]), listed)}
+    used = {"cat/1.jpg", "cat/2.jpg"}
     told = "lists 2 ids for b, and INPUT has no image with any of them, such as 'cat/[23]'"
     with pytest.raises(BuildError, match=told):
         list(reject_unused(used, listed, None))

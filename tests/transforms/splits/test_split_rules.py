@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from shardwright.transforms.hashing import hash64
 from shardwright.transforms.splits.split_rules import (
-    SplitCounts,
-    SplitFractions,
+    SplitRule,
     assign_splits,
     parse_split,
     rule_for_additions,
@@ -23,8 +22,8 @@ from shardwright.transforms.splits.split_rules import (
 from tests.support.helpers import references, rejects_of, rows_of
 
 NAMES = ("train", "validation", "test")
-THREE = SplitFractions(NAMES, (0.8, 0.1, 0.1))
-ONE = SplitFractions(("all_of_it",), (1.0,))
+THREE = SplitRule(NAMES, (0.8, 0.1, 0.1))
+ONE = SplitRule(("all_of_it",), (1.0,))
 IDS = [f"class_{number % 10}/image {number}.jpg" for number in range(10_000)]
 
 
@@ -33,21 +32,21 @@ TWO = ("train", "test")
 
 @pytest.mark.parametrize(("text", "rule"), [
     ("train=0.8,validation=0.1,test=0.1", THREE),
-    (" train = 0.25 , test=.75", SplitFractions(TWO, (0.25, 0.75))),
+    (" train = 0.25 , test=.75", SplitRule(TWO, (0.25, 0.75))),
     ("all_of_it", ONE),
     ("all_of_it=1", ONE),
     ("all_of_it=rest", ONE),
     (
         "train=0.3333333,validation=0.3333333,test=0.3333334",
-        SplitFractions(NAMES, (0.3333333, 0.3333333, 0.3333334)),
+        SplitRule(NAMES, (0.3333333, 0.3333333, 0.3333334)),
     ),
-    ("train=1e-3,test=0.999", SplitFractions(TWO, (0.001, 0.999))),
-    ("train=0.25,test=rest", SplitFractions(TWO, (0.25, 0.75))),
-    ("train=5000, validation = 1000 ,test=rest", SplitCounts(NAMES, (5000, 1000, None))),
-    ("train=rest,test=1", SplitCounts(TWO, (None, 1))),
-    ("train=1e3,test=rest", SplitCounts(TWO, (1000, None))),
+    ("train=1e-3,test=0.999", SplitRule(TWO, (0.001, 0.999))),
+    ("train=0.25,test=rest", SplitRule(TWO, (0.25, 0.75))),
+    ("train=5000, validation = 1000 ,test=rest", SplitRule(NAMES, (5000, 1000, None))),
+    ("train=rest,test=1", SplitRule(TWO, (None, 1))),
+    ("train=1e3,test=rest", SplitRule(TWO, (1000, None))),
 ])  # fmt: skip
-def test_rules(text: str, rule: SplitFractions | SplitCounts) -> None:
+def test_rules(text: str, rule: SplitRule) -> None:
     assert parse_split(text) == rule
 
 
@@ -92,8 +91,8 @@ def test_rule_errors(text: str, message: str) -> None:
 def test_additions_need_no_other_records() -> None:
     assert rule_for_additions(None) is None
     assert rule_for_additions(THREE) == THREE
-    wanted = SplitFractions(("test",), (1.0,))
-    assert rule_for_additions(SplitCounts(TWO, (7, None))) == wanted
+    wanted = SplitRule(("test",))
+    assert rule_for_additions(SplitRule(TWO, (7, None))) == wanted
 
 
 def test_totals() -> None:
@@ -106,9 +105,7 @@ def test_totals() -> None:
         rule.totals(4)
 
 
-def assigned(
-    ids: list[str], fractions: SplitFractions | None = THREE, **columns: Any
-) -> dict[str, str]:
+def assigned(ids: list[str], fractions: SplitRule | None = THREE, **columns: Any) -> dict[str, str]:
     parts = assign_splits(references(ids, **columns), fractions, given=False)
     return {row["id"]: row["split"] for row in rows_of(parts)}
 
@@ -140,7 +137,7 @@ def test_an_id_keeps_its_split_with_any_others(splits: dict[str, str], some: lis
 
 def test_a_larger_split_keeps_its_ids(splits: dict[str, str]) -> None:
     """Fractions are ranges of one line, in order: moving one end moves nothing elsewhere."""
-    after = assigned(IDS, SplitFractions(NAMES, (0.8, 0.05, 0.15)))
+    after = assigned(IDS, SplitRule(NAMES, (0.8, 0.05, 0.15)))
     changes = {(splits[name], after[name]) for name in IDS if splits[name] != after[name]}
     assert changes == {("validation", "test")}
 
@@ -168,7 +165,7 @@ def test_the_split_does_not_follow_the_order_of_the_shuffle(splits: dict[str, st
 
 
 @pytest.mark.parametrize(("fractions", "name"), [(None, "train"), (ONE, "all_of_it")])
-def test_one_split_for_all(fractions: SplitFractions | None, name: str) -> None:
+def test_one_split_for_all(fractions: SplitRule | None, name: str) -> None:
     assert set(assigned(IDS[:100], fractions).values()) == {name}
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shardwright.errors import StorageError
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_index
 from shardwright.format.naming import ShardName
+from shardwright.pipelines.job.schema import as_encoded
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
@@ -72,12 +73,8 @@ def make_plan(folder: Path, num_images: int) -> ShardPlan:
     ("tfds", EncodeOptions("raw", (6, 4))),
 ])  # fmt: skip
 def test_a_planned_shard(tmp_path: Path, feature_names: str, encode: EncodeOptions) -> None:
-    schema = image_classification(
-        feature_names=feature_names,
-        image_encoding=None if encode.encode == "keep" else encode.encode,
-        image_shape=(4, 6, 3) if encode.resize else (),
-        extras=(),
-    ).with_class_names(("a", "b"))
+    plain = image_classification(feature_names=feature_names)
+    schema = as_encoded(plain, encode).with_class_names(("a", "b"))
     out = Folder(str(tmp_path / "out"))
     summary, _ = write_shard(
         make_plan(tmp_path, 70), WriteJob(out, schema, StoredRecords("header", encode), 2)

@@ -42,7 +42,7 @@ from tests.support.image_makers import picture, saved
 from tests.support.policy_images import policy_of
 
 KEEP = EncodeOptions()
-SCHEMA = image_classification(feature_names="tfds", image_encoding=None, image_shape=(), extras=())
+SCHEMA = image_classification()
 
 
 def make_plan(folder: Path, name: ShardName, contents: dict[str, bytes]) -> ShardPlan:

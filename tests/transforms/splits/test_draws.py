@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError
-from shardwright.transforms.splits import grouped_splits, stratified
+from shardwright.transforms.splits.draws import SplitDraw
 from shardwright.transforms.splits.split_rules import SplitRule, parse_split, split_hash
 from tests.support.helpers import references, rows_of
 from tests.support.random_tests import examples
@@ -32,21 +33,13 @@ def splits_in(batches: Batches) -> dict[str, str]:
     return {row["id"]: row["split"] for row in rows_of(batches)}
 
 
-def drawn(batches: Batches, rule: SplitRule, *, stratify: bool = True) -> dict[str, str]:
-    """Take the steps of AssignSplits without Beam: return id -> split."""
-    hashes = [stratified.hashes_of(batch, stratify=stratify) for batch in batches]
-    thresholds = stratified.find_thresholds(hashes, rule, stratify=stratify)
-    return splits_in([stratified.cut_batch(batch, thresholds) for batch in batches])
-
-
-def grouped(batches: Batches, rule: SplitRule, *, stratify: bool = True) -> dict[str, str]:
-    buckets = defaultdict(list)
-    for batch in batches:
-        for bucket, pairs in grouped_splits.count_groups(batch, stratify=stratify):
-            buckets[bucket].append(pairs)
-    kinds = [grouped_splits.find_kinds(parts) for parts in buckets.values()]
-    placed = grouped_splits.place_groups(kinds, rule, stratify=stratify)
-    return splits_in([grouped_splits.split_groups(batch, placed) for batch in batches])
+def drawn(
+    batches: Batches, rule: SplitRule, *, stratify: bool = True, grouped: bool = False
+) -> dict[str, str]:
+    """Take the steps of DrawSplits without Beam: return id -> split."""
+    draw = SplitDraw(rule, stratify, grouped)
+    found = draw.decide(map(draw.hashes_of, batches))
+    return splits_in([found.split(batch) for batch in batches])
 
 
 def batch_of(
@@ -81,16 +74,17 @@ def test_order_and_batches_change_nothing(
     labels: list[str | None], rule: SplitRule, seed: int, size: int
 ) -> None:
     labels = ["cat", *labels]
-    batch = batch_of(labels, [f"g{number % 40}" for number in range(len(labels))])
-    order = np.random.default_rng(seed).permutation(batch.num_rows)
-    mixed = cut_up(batch.take(pa.array(order)), size)
-    for stratify in (True, False):
-        assert drawn(mixed, rule, stratify=stratify) == drawn([batch], rule, stratify=stratify)
+    groups = [f"g{number % 40}" for number in range(len(labels))]
+    order = np.random.default_rng(seed).permutation(len(labels))
+    for stratify, grouped in itertools.product((True, False), repeat=2):
+        batch = batch_of(labels, groups if grouped else None)
+        mixed = cut_up(batch.take(pa.array(order)), size)
         try:
-            whole = grouped([batch], rule, stratify=stratify)
+            whole = drawn([batch], rule, stratify=stratify, grouped=grouped)
         except BuildError:  # too few groups
+            assert grouped
             continue
-        assert grouped(mixed, rule, stratify=stratify) == whole
+        assert drawn(mixed, rule, stratify=stratify, grouped=grouped) == whole
 
 
 def test_counts_cut_by_rank_of_the_hash_that_fractions_use() -> None:
@@ -108,14 +102,15 @@ def test_an_added_image_moves_few() -> None:
 
 
 def test_nothing_to_draw() -> None:
-    assert drawn([], THREE) == drawn([batch_of([])], THREE) == grouped([], THREE) == {}
+    assert drawn([], THREE) == drawn([batch_of([])], THREE) == drawn([], THREE, grouped=True) == {}
 
 
-@pytest.mark.parametrize("draw", [drawn, grouped])
-def test_stratify_needs_labels(draw: Callable[..., dict[str, str]]) -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_stratify_needs_labels(grouped: bool) -> None:
     with pytest.raises(BuildError, match="no record has a label of its own"):
-        draw([batch_of([None] * 9)], THREE)
-    assert len(draw([batch_of([None] * 90)], THREE, stratify=False)) == 90
+        drawn([batch_of([None] * 9)], THREE, grouped=grouped)
+    splits = drawn([batch_of([None] * 90)], THREE, stratify=False, grouped=grouped)
+    assert Counter(splits.values()) == {"train": 72, "validation": 9, "test": 9}
 
 
 @examples(25)
@@ -124,7 +119,7 @@ def test_groups_stay_whole(rows: list[tuple[str, int]], rule: SplitRule, stratif
     groups = [f"group {number}" if number else None for _, number in rows]
     batch = batch_of([label for label, _ in rows], groups)
     try:
-        splits = grouped([batch], rule, stratify=stratify)
+        splits = drawn([batch], rule, stratify=stratify, grouped=True)
     except BuildError:  # test_too_few_groups
         return
     pairs = {(group or row, splits[f"image {row}"]) for row, group in enumerate(groups)}
@@ -139,7 +134,7 @@ def test_groups_come_near_to_sizes_and_classes() -> None:
     labels = [
         f"class {own[group] if random.random() < 0.7 else random.integers(10)}" for group in groups
     ]
-    splits = grouped(cut_up(batch_of(labels, groups), 3000), THREE)
+    splits = drawn(cut_up(batch_of(labels, groups), 3000), THREE, grouped=True)
     counts = Counter(splits.values())
     assert [counts[name] for name in THREE.names] == pytest.approx([16_000, 2000, 2000], abs=5)
     cells = Counter((label, splits[f"image {row}"]) for row, label in enumerate(labels))
@@ -152,4 +147,4 @@ def test_too_few_groups() -> None:
     batch = batch_of(["cat"] * 100, ["left"] * 50 + ["right"] * 50)
     message = "no group fits into split validation and test: INPUT has 2 groups, which stay whole"
     with pytest.raises(BuildError, match=message):
-        grouped([batch], THREE)
+        drawn([batch], THREE, grouped=True)
