@@ -34,7 +34,6 @@ def image_classification(
     labeled: bool = True,
     image_encoding: str | None = None,
     image_shape: tuple[int | None, ...] = (),
-    image_dtype: str = "",
     oriented: bool = False,
     extras: tuple[Feature, ...] = (),
 ) -> ExampleSchema:
@@ -43,14 +42,13 @@ def image_classification(
     Args:
         feature_names: "tfds" or "model-garden".
         labeled: False for a schema without a class label.
-        image_encoding: "jpeg", "png", "raw" or "tensor" if all images are stored in it.
-        image_shape: (height, width, channels) if all images have it; None for a size that differs.
-        image_dtype: Dtype of images that are stored as tensors of another type than uint8.
+        image_encoding: "jpeg", "png" or "raw" if all images are stored in it.
+        image_shape: (height, width, channels) if all images have it.
         oriented: Add the EXIF orientation as a feature, for images stored without EXIF.
         extras: The user's own features.
     """
     image, *others = FEATURE_NAMES[feature_names]
-    image = replace(image, shape=image_shape, encoding=image_encoding, dtype=image_dtype)
+    image = replace(image, shape=image_shape, encoding=image_encoding)
     name = "orientation" if feature_names == "tfds" else "image/orientation"
     orientation = (Feature(name, FeatureKind.INT64, Source.ORIENTATION),) if oriented else ()
     if not labeled:

@@ -47,9 +47,12 @@ ONE_ROW = pa.Table.from_pylist(
 )  # fmt: skip
 SHARDS: dict[str, tuple[ShardInfo, ...]] = {
     "no shards": (),
-    "an empty shard": (ShardInfo(0, 0, 0, 0, ""),),
-    "one record": (ShardInfo(0, 1, 9, 1, "d"),),
-    "one record and an empty shard": (ShardInfo(0, 1, 9, 1, "d"), ShardInfo(1, 0, 0, 0, "")),
+    "an empty shard": (ShardInfo(0, 0, 0, 0, "", 0, 0),),
+    "one record": (ShardInfo(0, 1, 9, 1, "d", 0, 0),),
+    "one record and an empty shard": (
+        ShardInfo(0, 1, 9, 1, "d", 0, 0),
+        ShardInfo(1, 0, 0, 0, "", 0, 0),
+    ),
 }
 CLASSES = tuple(f"class {number}" for number in range(100))  # enough for a curve
 TIMES: dict[str, Mapping[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Re-encode images as JPEG, PNG, bare pixels or tensors, upright, in the given size and color."""
+"""Re-encode images as JPEG, PNG or bare pixels, upright, in the given size and color."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Target(NamedTuple):
     """The encoding of one image.
 
     Attributes:
-        encode: 'jpeg', 'png', 'raw' or 'tensor'.
+        encode: 'jpeg', 'png' or 'raw'.
         fixes: The names of the faults to fix.
         orientation: The EXIF orientation to apply; 1 for none.
         profile: The source's color profile, b"" if there is none or it is not used.
@@ -121,8 +121,8 @@ def _flat(image: Image, options: EncodeOptions, target: Target) -> Image:
 
 def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[bytes, ImageInfo]:
     channels = len(image.getbands())
-    if target.encode in ("raw", "tensor"):
-        return _bare(image, options, target), ImageInfo(target.encode, *image.size, channels)
+    if target.encode == "raw":
+        return image.tobytes(), ImageInfo("raw", *image.size, channels)
     # Pillow would copy color profile, resolution and comments from here into the file.
     kept = () if PolicyFault.ALPHA in target.fixes else ("transparency",)
     image.info = {key: image.info[key] for key in kept if key in image.info}
@@ -141,19 +141,6 @@ def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[byte
         )
         encoded = _jpeg(image, extra)
     return encoded, read_header(encoded).info
-
-
-def _bare(image: Image, options: EncodeOptions, target: Target) -> bytes:
-    """Return raw pixels, in little-endian bytes, or a serialized tensor."""
-    if target.encode == "raw" and options.tensor_dtype == "uint8":
-        return image.tobytes()
-    import numpy as np
-
-    from shardwright.format.tensors import to_tensor_proto
-
-    pixels = np.asarray(image).reshape(image.height, image.width, len(image.getbands()))
-    values = pixels if options.tensor_dtype == "uint8" else options.normalization.to_values(pixels)
-    return to_tensor_proto(values) if target.encode == "tensor" else values.astype("<f4").tobytes()
 
 
 def _jpeg(image: Image, options: dict[str, object]) -> bytes:

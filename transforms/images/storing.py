@@ -6,11 +6,10 @@ They depend only on the image, its name, the options, and the version of Pillow.
 * 'jpeg': gray stays gray, all else becomes RGB; 4:2:0 chroma, no metadata.
 * 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit color is read as 8-bit).
 * 'raw': height x width x 3 values, RGB, row by row from the top left, no padding; 1 value a pixel
-  with `grayscale`. A value is a byte, or a little-endian float32 as `normalize` says.
-* 'tensor': the same values as a serialized TensorProto [height, width, 3 or 1].
+  with `grayscale`. A value is a byte.
 
 EXIF orientation is applied, unless the policy keeps it, because the new bytes carry no EXIF. In
-'jpeg', 'raw' and 'tensor', transparent areas become white. Resizing is bicubic with antialiasing.
+'jpeg' and 'raw', transparent areas become white. Resizing is bicubic with antialiasing.
 An animation gives its first frame. Decoding, resizing and encoding run without the GIL.
 """
 

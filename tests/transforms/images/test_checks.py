@@ -38,7 +38,7 @@ ENCODED = (
 STORED = (
     EncodeOptions(policy=FIX, strip_metadata=True, color_profile="srgb"),
     EncodeOptions(strip_metadata=True, color_profile="drop"),
-    EncodeOptions("tensor", color_profile="srgb", max_side=30),
+    EncodeOptions("png", color_profile="srgb", max_side=30),
 )
 
 
