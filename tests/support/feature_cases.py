@@ -208,7 +208,7 @@ def write_dataset(root: Path) -> Path:
         for number in (0, 1):
             writer.write(make_example(number))
     contents = {
-        naming.MANIFEST: json_bytes(MANIFEST.to_json()),
+        naming.MANIFEST: MANIFEST.to_bytes(),
         naming.STATS: json_bytes({"train": {}}),
         naming.FEATURES: json_bytes(features_json(SCHEMA)),
         naming.DATASET_INFO: json_bytes(dataset_info_json(MANIFEST)),
