@@ -15,7 +15,6 @@ from shardwright.transforms.options import IMAGES, check_values, option_of
 
 Encode = Literal["keep", "jpeg", "png", "raw"]
 Fit = Literal["cover", "contain", "stretch"]
-ColorProfile = Literal["keep", "drop", "srgb"]
 
 
 def _parse_resize(text: str) -> tuple[int, int]:
@@ -92,12 +91,6 @@ class EncodeOptions:
         "remove EXIF, GPS, XMP, comments and thumbnails, pixels unchanged; the orientation "
         "becomes a feature, unless --on exif=fix applies it",
     )
-    color_profile: ColorProfile | None = IMAGES.option(
-        None,
-        "keep color profiles (default with --encode keep), drop them (default otherwise), or "
-        "convert pixels to sRGB",
-        choices=get_args(ColorProfile),
-    )
     policy: ImagePolicy = field(default_factory=ImagePolicy)
     overlays: Overlays = Overlays()
     actions: Mapping[PolicyFault, Action] = field(init=False, repr=False, compare=False)
@@ -159,10 +152,6 @@ class EncodeOptions:
             raise ValueError(
                 "resize gives all images one size, max-side a maximum: choose one of the two"
             )
-        if self.encode == "raw" and self.color_profile == "keep":
-            raise ValueError(
-                "color-profile keep: encode 'raw' cannot hold a profile; choose drop or srgb"
-            )
         self._check_overlays()
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
             raise ValueError(
@@ -190,11 +179,6 @@ class EncodeOptions:
             )
 
     @property
-    def profile(self) -> ColorProfile:
-        """The action for color profiles."""
-        return self.color_profile or ("keep" if self.encode == "keep" else "drop")
-
-    @property
     def tells_orientation(self) -> bool:
         """True if the bytes lose an EXIF orientation that pixels need: it becomes a feature."""
         return (
@@ -206,11 +190,7 @@ class EncodeOptions:
     @property
     def decodes(self) -> bool:
         """True if some or all images are decoded, whatever the check."""
-        return (
-            self.encode != "keep"
-            or self.profile == "srgb"
-            or "fix" in (self.actions[fault] for fault in self.watched)
-        )
+        return self.encode != "keep" or "fix" in (self.actions[fault] for fault in self.watched)
 
     @property
     def shape(self) -> tuple[int, ...]:
