@@ -32,7 +32,6 @@ from shardwright.pipelines.runners.processes import remove_abandoned, silence_be
 from shardwright.sizes import counted, show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
 from shardwright.terminal import is_live, say, set_up_log, show_in_place, wipe
-from shardwright.transforms.plan.size_errors import average, record_bytes_of
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.progress import Progress as Counters
 from shardwright.transforms.reject_files import first_faults
@@ -159,8 +158,6 @@ def say_result(job: BuildJob, seconds: float) -> None:
             f"{split.name}: {counted(split.num_records, 'record')}, "
             f"{counted(len(split.shards), 'shard')}, {show_bytes(split.num_bytes)}"
         )
-    if sizes := record_bytes_of(manifest):
-        say(average(sizes.values()).describe())
     from shardwright.pipelines.job.classes import class_lines  # late, for wrong options
 
     for line in class_lines(job, manifest.schema):

@@ -13,7 +13,6 @@ LEAKS = "duplicates"  # {other split: images that are in both}
 NEAR_LEAKS = "near_duplicates"  # the same of images that are almost equal
 NEAR_RECORDS = "near_duplicate_records"  # number of records that are in a group of such images
 NEAR_KEYS = frozenset({NEAR_LEAKS, NEAR_RECORDS})
-RECORD_BYTES = "record_bytes"  # {"estimated": mean bytes per record, "written": the same}
 LABEL_DEVIATION = "label_deviation"  # {"mean", "max", "label"}: of class fractions
 FIXES = "fixes"  # {fault: images}
 EXIF_KEPT = "exif_kept"  # no fix: images that viewers turn by their EXIF, and training does not
@@ -112,13 +111,6 @@ class Deviation(Struct):
     label: Count
 
 
-class RecordSizes(Struct):
-    """Mean bytes of a record."""
-
-    estimated: Number
-    written: Number
-
-
 class SplitStats(Struct, kw_only=True):
     """The statistics of a split; those of other records are fewer."""
 
@@ -136,4 +128,3 @@ class SplitStats(Struct, kw_only=True):
     near_duplicates: dict[str, Leak] = {}
     near_duplicate_records: Count = 0
     label_deviation: Deviation | UnsetType = UNSET
-    record_bytes: RecordSizes | UnsetType = UNSET

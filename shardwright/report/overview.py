@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.format.reject_counts import RejectShare
-from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.inspect.describe import split_view
-from shardwright.inspect.views import names, pairs_view, sizes, texts
+from shardwright.inspect.views import pairs_view
 from shardwright.report.charts import heatmap, histogram_of
 from shardwright.report.data import ReportData
 from shardwright.report.markup import (
@@ -49,21 +48,7 @@ def splits(data: ReportData) -> Section:
     """Return the section of splits."""
     # A name of its own: the section is a region called "Splits", too.
     view = split_view(data.manifest)._replace(title="Records and bytes of the splits")
-    tables = [table(*view), *_estimates(data)]
-    return Section("splits", "Splits", join(tables))
-
-
-def _estimates(data: ReportData) -> list[object]:
-    """Return the table of record sizes that were estimated from a sample, and then written."""
-    rows = []
-    for name, split in data.manifest.splits.items():
-        found = split.stats.get(RECORD_BYTES)
-        if found:
-            off = abs(found["estimated"] - found["written"]) / max(found["written"], 1e-9)
-            rows.append([name, found["estimated"], found["written"], f"{off:.1%}"])
-    title = "Record size: estimated from a sample, and written"
-    columns = (names("split"), sizes("estimated"), sizes("written"), texts("error"))
-    return [table(title, columns, rows)] if rows else []
+    return Section("splits", "Splits", table(*view))
 
 
 def image_sizes(data: ReportData) -> Section | None:

@@ -31,7 +31,6 @@ from shardwright.report.page import report_html
 from shardwright.schemas.image_classification import image_classification
 from shardwright.sizes import show_number
 from shardwright.transforms.plan.packing import ShardPolicy
-from shardwright.transforms.plan.size_errors import RecordBytes, average, record_bytes_of
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.publish.number_sums import describe_numbers, merged, published
 from shardwright.transforms.publish.statistics import describe_rows
@@ -68,7 +67,6 @@ def manifest_of(shards: tuple[ShardInfo, ...]) -> Manifest:
     """Return a manifest, with the statistics that a build of such shards has."""
     records = sum(shard.num_records for shard in shards)
     stats = describe_rows(ONE_ROW if records else NO_ROWS)
-    stats["record_bytes"] = {"estimated": 0.0, "written": 0.0}
     return Manifest(
         name="zoo",
         version="1.0.0",
@@ -112,7 +110,7 @@ def summaries() -> list[object]:
     for values in NUMBERS:
         (part,) = describe_numbers([np.array(values, np.float64)])
         found.append(published(merged([part, part])))
-    return [*found, average([]), average([RecordBytes(0, 0.0, 0.0)]).describe()]
+    return found
 
 
 def drifts() -> list[object]:
@@ -184,7 +182,6 @@ def test_a_dataset_of_nothing(shards: str) -> None:
             page = report_html(ReportData(each, split_rows))
             described = format_description(each, describe(each, "out"))
             told = [format_statistics(each), json.dumps(statistics_json(each)), described]
-            assert record_bytes_of(each).keys() <= {"train"}
         assert "cannot be shown" not in page
         shown = re.sub(r"(?s)<script>.*?</script>", "", page)
         assert not any(map(NAN.search, (shown, *told)))

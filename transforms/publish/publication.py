@@ -30,12 +30,11 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.plan_file import OutputFile
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import SplitInfo
-from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import Clearance, SeenRecords, check_owner
 from shardwright.transforms.plan.packing import Layout
 from shardwright.transforms.promotion import promote, promoted, remove_outputs, remove_stale
-from shardwright.transforms.publish.statistics import as_published, with_stats, without_found
+from shardwright.transforms.publish.statistics import as_published, without_found
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.reject_files import naming_rejects
 from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
@@ -204,7 +203,7 @@ def _publish_in(
     clearance: Clearance,
     seen: SeenRecords | None = None,
 ) -> Manifest:
-    manifest = _with_estimate(make_manifest(publication, shards, clearance), shards, layout)
+    manifest = make_manifest(publication, shards, clearance)
     limits = publication.limits
     num_records = manifest.num_records + clearance.num_unchanged
     stats = [split.stats for split in manifest.splits.values()]
@@ -344,22 +343,6 @@ def make_manifest(
         fingerprint=clearance.fingerprint,
         provenance=publication.provenance,
     )
-
-
-def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) -> Manifest:
-    """Return the manifest with estimated and written bytes per stored record, if estimated."""
-    if layout.estimate is None:
-        return manifest
-    told = {}
-    for name, split in manifest.splits.items():
-        planned = layout.cuts[name].num_records
-        stored = planned - shards.rejects[name].total()
-        sizes = {
-            "estimated": round(layout.num_bytes[name] / max(planned, 1), 1),
-            "written": round(split.num_bytes / max(stored, 1), 1),
-        }
-        told[name] = {RECORD_BYTES: sizes}
-    return with_stats(manifest, told)
 
 
 def _check_complete(shards: WrittenShards, layout: Layout) -> None:
