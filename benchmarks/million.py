@@ -24,7 +24,7 @@ from PIL import Image
 from systems import shardwright_command
 
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, write_json
+from shardwright.format.manifest import Manifest
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
@@ -93,7 +93,8 @@ def build(root: Path, number: int) -> tuple[Usage, Handles]:
 def open_manifest(root: Path, num_shards: int) -> Usage:
     """Write a manifest of so many shards, and open it in another process."""
     shards = tuple(
-        ShardInfo(index, 1000, 150_000_000, index, f"{index:032x}") for index in range(num_shards)
+        ShardInfo(index, 1000, 150_000_000, index, f"{index:032x}", 100_000, index)
+        for index in range(num_shards)
     )
     manifest = Manifest(
         name="large",
@@ -107,7 +108,7 @@ def open_manifest(root: Path, num_shards: int) -> Usage:
         provenance={},
     )
     root.mkdir()
-    write_json(Folder(str(root)), naming.MANIFEST, manifest.to_json())
+    Folder(str(root)).write_bytes(naming.MANIFEST, manifest.to_bytes())
     usage = measure([sys.executable, "-c", _OPEN, str(root)], log=root / "log")
     assert int(usage.stdout.read_text()) == num_shards
     return usage

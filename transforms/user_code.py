@@ -21,7 +21,7 @@ import inspect
 import os
 import sys
 import tokenize
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -179,28 +179,21 @@ def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     return results
 
 
+_PICTURE = bytes | np.ndarray | None
+_TYPES: Mapping[str, Any] = {
+    "id": str, "image": _PICTURE, "label": str | None, "features": dict, "pictures": dict,
+}  # fmt: skip
+
+
 def _type_problem(record: Record) -> str:
     """Return which attribute has a wrong type, or an empty string."""
-    nothing = type(None)
-    values: list[tuple[str, Any, tuple[type, ...]]] = [
-        ("id", record.id, (str,)),
-        ("label", record.label, (str, nothing)),
-        ("features", record.features, (dict,)),
-        ("pictures", record.pictures, (dict,)),
-    ]
-    if record.image is not None:
-        values.append(("image", record.image, (bytes, np.ndarray)))
+    values = [(name, getattr(record, name), kind) for name, kind in _TYPES.items()]
     if isinstance(record.pictures, dict):
-        values += [
-            (f"pictures[{name!r}]", picture, (bytes, np.ndarray, nothing))
-            for name, picture in record.pictures.items()
-        ]
-    for name, value, types in values:
-        if not isinstance(value, types):
-            return (
-                f"{name} of type {type(value).__name__}; "
-                f"expected {' or '.join(kind.__name__ for kind in types)}"
-            )
+        values += [(f"pictures[{key!r}]", each, _PICTURE) for key, each in record.pictures.items()]
+    for name, value, kind in values:
+        if not isinstance(value, kind):
+            expected = getattr(kind, "__name__", kind)
+            return f"{name} of type {type(value).__name__}; expected {expected}"
     return ""
 
 

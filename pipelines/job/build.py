@@ -221,10 +221,7 @@ class BuildJob:
     def _maker(self) -> RecordMaker:
         options, source = self.options, self.source
         if source.copied_schema is not None:
-            hashes = FeatureHashes(self.stored_schema)
-            # A function's values need not be those of INPUT, which the hash is of.
-            can_hash = not source.is_made and hashes.follow_from_records
-            return CopiedRecords(hashes if can_hash else None)
+            return CopiedRecords()
         if options.transforms:
             return TransformedRecords(options.check, self.encode, options.transforms)
         return StoredRecords(options.check, self.encode)

@@ -205,10 +205,10 @@ def check_copied(options: BuildOptions, source: InputSource) -> None:
         raise UsageError(
             f"{given} is for images, and the records of INPUT have none: leave {given} out"
         )
-    if options.near.is_on and image.encoding in ("raw", "tensor"):
+    if options.near.is_on and image.encoding == "raw":
         raise UsageError(
-            f"--near-duplicates decodes images, and those of INPUT are {image.encoding} pixels: "
-            "leave --near-duplicates out"
+            "--near-duplicates decodes images, and those of INPUT are raw pixels: leave "
+            "--near-duplicates out"
         )
 
 
@@ -295,8 +295,7 @@ def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
             feature,
             encoding=None if options.encode == "keep" else options.encode,
             shape=options.shape or feature.shape,
-            dtype=options.image_dtype,
-            normalize=options.normalize or "",
+            dtype="",
         )
     if feature.encoding not in (None, stored.encoding):
         raise UsageError(
@@ -312,11 +311,6 @@ def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
     if feature.dtype not in ("", stored.dtype or "uint8"):
         raise UsageError(
             f"--schema: feature {feature.name!r} has the dtype {feature.dtype!r}, and images are "
-            f"stored as {stored.dtype or 'uint8'}: give --encode raw or tensor with --tensor-dtype"
-        )
-    if feature.normalize not in ("", stored.normalize):
-        raise UsageError(
-            f"--schema: feature {feature.name!r} has the normalization {feature.normalize!r}: give "
-            f"--normalize {feature.normalize}"
+            "stored as uint8: declare no dtype"
         )
     return stored

@@ -164,10 +164,8 @@ class BuildOptions(BuildArguments):
     @property
     def samples_sizes(self) -> bool:
         """True if shards have a target size and images change theirs when they are written."""
-        encode = self.encode
-        return self.policy.num_bytes is not None and (
-            encode.encode != "keep" or encode.profile == "srgb" or bool(self.transforms)
-        )
+        changes = self.encode.encode != "keep" or bool(self.transforms)
+        return self.policy.num_bytes is not None and changes
 
     @property
     def plans_by_content(self) -> bool:

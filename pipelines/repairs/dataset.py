@@ -27,12 +27,10 @@ from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.example import ExampleFault, one_value, parse_example
 from shardwright.format.index import (
-    EARLIER_LACK,
     INDEX_SCHEMA,
     ShardSummary,
     read_index,
     read_index_of,
-    write_older_sidecar,
 )
 from shardwright.format.listed_files import DatasetFault
 from shardwright.format.manifest import Manifest, json_bytes, read_manifest, shard_contents
@@ -223,11 +221,8 @@ class Repair:
     def _mend_shard(self, shard: BrokenShard, plan: ShardPlan | None, job: WriteJob) -> None:
         """Write a shard again, and put those of its broken files in place that are as stated."""
         name, stated = shard.name, shard_contents(self._manifest, shard.name)
-        made = {} if plan is None else self._write(plan, job, stated)
-        # Old manifests do not state all files; such a file is taken as it was made.
-        mended = {
-            path for path in shard.files & made.keys() if made[path] == stated.get(path, made[path])
-        }
+        made = {} if plan is None else self._write(plan, job)
+        mended = {path for path in shard.files & made.keys() if made[path] == stated[path]}
         why = "" if mended == shard.files else self._why_not(shard, made)
         # The index last: it marks the shard as done.
         for path in sorted(shard.files, key=lambda path: path == name.sidecar):
@@ -235,19 +230,12 @@ class Repair:
                 put_in_place(self._staged, path, self._root)
             self._settle(path, "" if path in mended else why)
 
-    def _write(
-        self, plan: ShardPlan, job: WriteJob, stated: Mapping[str, FileContent]
-    ) -> dict[str, FileContent]:
+    def _write(self, plan: ShardPlan, job: WriteJob) -> dict[str, FileContent]:
         """Stage a shard and the files beside it; return their contents by path."""
         if RejectReason.CRASHED in self._manifest.rejects:
             # As after an attempt that died, so that such an image cannot end this process.
             self._staged.write_bytes(plan.name.attempt, plan.digest.encode())
         summary, _ = write_shard(plan, job)
-        for lacks in EARLIER_LACK:
-            # An earlier release wrote an index without some columns, and its manifest states those
-            # bytes.
-            if summary.sidecar != stated.get(plan.name.sidecar):
-                summary = write_older_sidecar(self._staged, summary, lacks)
         return _contents(summary)
 
     def _why_not(self, shard: BrokenShard, made: Mapping[str, FileContent]) -> str:

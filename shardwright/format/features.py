@@ -19,7 +19,7 @@ from shardwright.format.records import MAX_RECORD_BYTES
 class FeatureKind(StrEnum):
     """The kind of a feature. A `tf.Example` stores ints as int64, floats as float32, else bytes."""
 
-    IMAGE = "image"  # an encoded image, raw pixels, or a serialized tensor of them
+    IMAGE = "image"  # an encoded image, or raw pixels
     MASK = "mask"  # pixels are class or instance numbers: one channel, lossless, never interpolated
     CLASS_LABEL = "class_label"  # an index into the feature's names; enums too
     MULTI_LABEL = "multi_label"  # the indices of a set of classes, ascending
@@ -154,8 +154,7 @@ class Feature:
         source: The source of its values.
         shape: () for one value, (None,) for a list, (4,) or (None, 4) for arrays; the shape of an
             image or tensor, such as (height, width, 3).
-        encoding: "jpeg", "png", "raw" or "tensor" if all images are stored in it, None if each
-            keeps its own.
+        encoding: "jpeg", "png" or "raw" if all images are stored in it, None if each keeps its own.
         dtype: NumPy's name of the number type, such as "uint8" or "bool"; "" for the kind's own.
         column: The column of the input, for `Source.COLUMN`; "" for one with the feature's name.
         default: The value of records without one. With None, a text is "", a float NaN, a list
@@ -167,7 +166,6 @@ class Feature:
         keys: The keys of a bag of words: its indices and its counts.
         sequence: The folder that this feature shares with other lists of the same length, as in
             TFDS's Sequence of a dict; "" for none.
-        normalize: The values of float32 pixels, as in `--normalize`; "" for 0 to 1.
         separator: The text between the labels in a cell of a table, as in `--label-separator`; ""
             for "|".
     """
@@ -184,7 +182,6 @@ class Feature:
     vocabulary: VocabularyRule | None = None
     keys: tuple[str, str] | None = None
     sequence: str = ""
-    normalize: str = ""
     separator: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -247,7 +244,7 @@ class Feature:
 # In the order of the manifest.
 _STATED = (
     *("name", "kind", "source", "shape", "names", "keys"),
-    *("encoding", "dtype", "normalize", "column", "sequence", "separator"),
+    *("encoding", "dtype", "column", "sequence", "separator"),
 )
 _VALUES_OF = attrgetter(*(each.name for each in fields(Feature)))
 

@@ -8,11 +8,10 @@ resumed build skips the shard.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-import google_crc32c
 import pyarrow as pa
 
 from shardwright.errors import MissingError, RecordFault, StorageError
@@ -20,8 +19,9 @@ from shardwright.format.contents import FileContent
 from shardwright.format.json_files import Count, Crc32c, load_json, typed
 from shardwright.format.naming import ShardName
 from shardwright.format.parquet import ParquetRows, parquet_bytes
-from shardwright.format.records import OTHER_RECORD, check_frame
+from shardwright.format.records import check_frame
 from shardwright.format.splits import ShardInfo
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 
 _SUMMARY_KEY = b"shardwright"
@@ -51,16 +51,11 @@ INDEX_SCHEMA = pa.schema(
         pa.field("etag", pa.string()),
         pa.field("features", pa.uint64()),
         pa.field("suffix", pa.int32()),
-        pa.field("record_crc32c", pa.uint32()),
+        pa.field("record_crc32c", pa.uint32(), nullable=False),
     ]
 )
 _CHECKSUM = "record_crc32c"
-# Not in the files of older datasets, nor where all values are null: then read as nulls.
-_LATER = ("features", "suffix", _CHECKSUM)
-# What `check_record` takes of an index row.
-CHECKED = ("offset", "length", "image_offset", "image_length", "crc32c", _CHECKSUM)
-# The columns that indexes of earlier releases lack, the latest release first.
-EARLIER_LACK = ((_CHECKSUM,), _LATER)
+CHECKED = ("offset", "length", _CHECKSUM)  # what `check_record` takes of an index row
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +117,7 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> ShardS
         rows: One row per record in file order, with the columns of `INDEX_SCHEMA`.
     """
     text = json.dumps(summary.to_json(), sort_keys=True, separators=(",", ":"))
-    # An index without the newer columns has the bytes that earlier releases wrote.
-    unknown = [name for name in _LATER if rows[name].null_count == rows.num_rows]
-    table = rows.cast(INDEX_SCHEMA).drop_columns(unknown)
-    table = table.replace_schema_metadata({_SUMMARY_KEY: text.encode()})
+    table = rows.cast(INDEX_SCHEMA).replace_schema_metadata({_SUMMARY_KEY: text.encode()})
     # A dictionary of hashes, which are all different, would take two bytes a record.
     repeated = [name for name in table.column_names if name not in ("features", _CHECKSUM)]
     data = parquet_bytes(table, write_page_checksum=True, use_dictionary=repeated)
@@ -133,37 +125,17 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> ShardS
     return replace(summary, sidecar=FileContent.of(data))
 
 
-def write_older_sidecar(root: Folder, summary: ShardSummary, lacks: Sequence[str]) -> ShardSummary:
-    """Write a shard's index again as an earlier release did; see `write_sidecar`.
-
-    Args:
-        root: The dataset's folder.
-        summary: The summary of the shard.
-        lacks: The columns to leave out, of `EARLIER_LACK`.
-    """
-    rows = read_index(root, summary.name)
-    for name in lacks:
-        field = INDEX_SCHEMA.field(name)
-        nulls = pa.nulls(rows.num_rows, field.type)
-        rows = rows.set_column(rows.schema.get_field_index(name), field, nulls)
-    return write_sidecar(root, summary, rows)
-
-
 def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
     """Return the summary in a shard's sidecar, None if the sidecar is missing or damaged."""
     try:
         data = root.read_bytes(name.sidecar)
         with ParquetRows(pa.BufferReader(data), root.path(name.sidecar)) as file:
-            return replace(_summary_in(file), sidecar=FileContent.of(data))
+            summary = ShardSummary.from_json(load_json(file.schema.metadata[_SUMMARY_KEY]))
+            return replace(summary, sidecar=FileContent.of(data))
     except MissingError:
         return None
-    except (pa.ArrowException, OSError, KeyError, ValueError):
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
         return None  # a damaged sidecar does not count as done: the shard is written again
-
-
-def _summary_in(file: ParquetRows) -> ShardSummary:
-    metadata = file.schema.metadata or {}
-    return ShardSummary.from_json(load_json(metadata[_SUMMARY_KEY]))
 
 
 def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) -> pa.Table:
@@ -216,13 +188,17 @@ def parse_index(
 
     They are checked as by `read_index_of`; with None for `info`, as by `read_index`.
     """
-    fault = info.sidecar and FileContent.of(data).fault(info.sidecar) if info else None
+    fault = FileContent.of(data).fault(info.sidecar) if info else None
     if fault:  # damaged bytes never reach Arrow
         raise StorageError(f"{path} is damaged, or of another build ({fault}): {_ADVICE}")
     try:
         with ParquetRows(pa.BufferReader(data), path, checksums=True) as file:
-            if info is not None:
-                _check_is_of(file, path, info)
+            # The footer's count, before the rows are read: a reader allocates by it.
+            if info is not None and file.metadata.num_rows != info.num_records:
+                raise StorageError(
+                    f"{path} has {counted(file.metadata.num_rows, 'row')}, but the manifest says "
+                    f"{info.num_records:,}: {_ADVICE}"
+                )
             table = file.read(columns)
         table.validate(full=True)  # nothing else checks that text is UTF-8
     except StorageError:
@@ -230,11 +206,7 @@ def parse_index(
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path} cannot be read: {error}") from error
     wanted = INDEX_SCHEMA if columns is None else pa.schema(map(INDEX_SCHEMA.field, columns))
-    lacks = {*wanted.names}.intersection(_LATER).difference(table.column_names)
-    for later in lacks:
-        nulls = pa.nulls(table.num_rows, wanted.field(later).type)
-        table = table.append_column(wanted.field(later), nulls)
-    if (lacks or columns is not None) and {*table.column_names} == {*wanted.names}:
+    if {*table.column_names} == {*wanted.names}:
         table = table.select(wanted.names)
     if not table.schema.equals(wanted):
         raise StorageError(f"{name.sidecar} cannot be read: its columns are not those of an index")
@@ -242,36 +214,7 @@ def parse_index(
 
 
 def check_record(row: Mapping[str, Any], frame: bytes) -> None:
-    """Check that a frame is the record of an index row; raise `RecordFault` if it is not.
-
-    The index of an earlier release has no checksum of the record, so the image's is compared.
-    """
+    """Check that a frame is the record of an index row; raise `RecordFault` if it is not."""
     if len(frame) < row["length"]:
         raise RecordFault(row["offset"], "the file ends inside the record", is_truncated=True)
     check_frame(frame, row["offset"], row[_CHECKSUM])
-    if row[_CHECKSUM] is None and google_crc32c.value(image_in(row, frame)) != row["crc32c"]:
-        raise RecordFault(row["offset"], OTHER_RECORD)
-
-
-def image_in(row: Mapping[str, Any], frame: bytes) -> bytes:
-    """Return the image of a frame, b"" if the record has none."""
-    start = row["image_offset"] - row["offset"]
-    return frame[start : start + row["image_length"]]
-
-
-def _check_is_of(file: ParquetRows, path: str, info: ShardInfo) -> None:
-    try:
-        found = _summary_in(file)
-    except (KeyError, ValueError):
-        found = None
-    if (
-        found is None
-        # The footer's count, before the rows are read: a reader allocates by it.
-        or file.metadata.num_rows != info.num_records
-        or (found.num_bytes, found.crc32c, found.num_records)
-        != (info.num_bytes, info.crc32c, info.num_records)
-    ):
-        raise StorageError(
-            f"{path} is not the index of the shard in the manifest, but of an older or another "
-            f"one: {_ADVICE}"
-        )

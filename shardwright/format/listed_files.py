@@ -53,7 +53,7 @@ class DatasetFiles:
         self._indexes = {name.sidecar: (name, info) for name, info in shards}
         self._stated = dict(manifest.files)
         self._stated |= {name.shard: info.content for name, info in shards}
-        self._stated |= {name.sidecar: info.sidecar for name, info in shards if info.sidecar}
+        self._stated |= {name.sidecar: info.sidecar for name, info in shards}
         self._contents = {content: path for path, content in self._stated.items()}
 
     def missing(self, path: str) -> str:

@@ -48,7 +48,7 @@ class Manifest:
         settings: The options that determine the shards' bytes.
         fingerprint: Hash of the plan; equal for equal inputs and settings.
         provenance: Origin of the dataset: input, versions, time. No shard depends on it.
-        files: Content of every other file by name; {} in a dataset of an earlier release.
+        files: Content of every other file by name.
         folder: The folder below the dataset's that holds its files while they replace those of an
             older dataset; "" for the dataset's own.
         history: What made this version of a dataset that has several (`shardwright.versions`): its
@@ -150,8 +150,8 @@ def shard_contents(manifest: Manifest, name: ShardName) -> dict[str, FileContent
     """Return the contents of a shard's files by path, as far as the manifest states them."""
     info = manifest.splits[name.split].shards[name.index]
     files = {path: manifest.files.get(path) for path in (name.rejects, name.signals)}
-    files |= {name.shard: info.content, name.sidecar: info.sidecar}
-    return {path: content for path, content in files.items() if content is not None}
+    stated = {path: content for path, content in files.items() if content is not None}
+    return {**stated, name.shard: info.content, name.sidecar: info.sidecar}
 
 
 def write_json(root: Folder, filename: str, content: Mapping[str, Any]) -> None:
@@ -205,7 +205,7 @@ def read_manifest(root: Folder, filename: str = naming.MANIFEST) -> Manifest:
             f"{root} has format version {version!r}; this shardwright reads version "
             f"{FORMAT_VERSION}: install the release that wrote it, or rebuild"
         )
-    if not {"checksum", "files", "history"}.isdisjoint(content) and not is_intact(data):
+    if not is_intact(data):
         raise NotADatasetError(f"{path} is damaged (its checksum is wrong): copy it again")
     try:
         return Manifest.from_json(content)

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.json_files import Count, Crc32c, Number
+from shardwright.format.json_files import Count, Crc32c
 from shardwright.format.records import FRAME_BYTES
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo
@@ -68,15 +68,6 @@ class History(Struct):
     collected: bool = False
 
 
-class Timing(Struct):
-    """Seconds that a build took, and the shards that it wrote."""
-
-    planning_s: Number
-    writing_s: Number
-    reused_shards: Count
-    written: list[tuple[Number, Count, Count]]
-
-
 class Provenance(Struct):
     """The origin of a dataset, as far as it is used."""
 
@@ -84,7 +75,6 @@ class Provenance(Struct):
     input: str = ""
     created: str = ""
     packages: dict[str, str | None] = {}
-    timing: Timing | None = None
 
 
 class Settings(Struct):

@@ -24,9 +24,9 @@ class ShardInfo:
         num_bytes: Length of the file.
         crc32c: Unmasked CRC32C of the whole file.
         digest: Digest of the shard's plan.
-        etag: The store's etag when the shard was written, if it changes only with the content.
         sidecar_bytes: Length of its sidecar.
         sidecar_crc32c: Unmasked CRC32C of its sidecar.
+        etag: The store's etag when the shard was written, if it changes only with the content.
         folder: The folder below the dataset's that holds it; "" for the dataset's own.
         count: Number of the split's shards in that folder; 0 for all of the split.
         removed: Rows of the file that are no longer in the dataset: uint32 in little-endian bytes,
@@ -38,9 +38,9 @@ class ShardInfo:
     num_bytes: Count
     crc32c: Crc32c
     digest: str
+    sidecar_bytes: Count
+    sidecar_crc32c: Crc32c
     etag: str | None = None
-    sidecar_bytes: Count | None = None
-    sidecar_crc32c: Crc32c | None = None
     folder: str = ""
     count: Count = 0
     removed: bytes = b""
@@ -51,10 +51,8 @@ class ShardInfo:
         return FileContent(self.num_bytes, self.crc32c)
 
     @property
-    def sidecar(self) -> FileContent | None:
-        """The content of its sidecar; None in a dataset of an earlier release."""
-        if self.sidecar_bytes is None or self.sidecar_crc32c is None:
-            return None
+    def sidecar(self) -> FileContent:
+        """The content of its sidecar."""
         return FileContent(self.sidecar_bytes, self.sidecar_crc32c)
 
     @property

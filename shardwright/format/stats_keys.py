@@ -112,7 +112,7 @@ class Deviation(Struct):
 
 
 class SplitStats(Struct, kw_only=True):
-    """The statistics of a split; a build of other records or of an earlier release has fewer."""
+    """The statistics of a split; those of other records are fewer."""
 
     image_length: Range | UnsetType = UNSET
     width: Range | UnsetType = UNSET

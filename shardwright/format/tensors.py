@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from shardwright.format.example import ExampleFault
 from shardwright.format.messages import message_classes
-from shardwright.format.schema import PICTURES, Feature
+from shardwright.format.schema import Feature
 from shardwright.sizes import counted
 
 _STRING, _BFLOAT16 = 7, 14
@@ -126,7 +126,7 @@ def _values(message: Any, count: int) -> npt.NDArray[Any]:
 
 
 def read_tensor(feature: Feature, data: bytes) -> npt.NDArray[Any]:
-    """Return the array of a TENSOR feature, or of an image that is stored as a tensor.
+    """Return the array of a TENSOR feature.
 
     Raises:
         ExampleFault: `data` is not a serialized tensor of the declared shape and dtype.
@@ -145,8 +145,6 @@ def read_tensor(feature: Feature, data: bytes) -> npt.NDArray[Any]:
 
 
 def _has_shape(feature: Feature, shape: tuple[int, ...]) -> bool:
-    if feature.kind in PICTURES and not feature.shape:  # images of any size
-        return len(shape) == 3
     return len(shape) == len(feature.shape) and all(
         wanted in (None, size) for size, wanted in zip(shape, feature.shape, strict=True)
     )

@@ -167,7 +167,7 @@ def _picture(feature: Feature) -> dict[str, Any]:
 
     TFDS decodes an Image from JPEG, PNG and BMP; of GIF and WebP it reads only the bytes.
     """
-    if feature.encoding == "tensor" or feature.is_optional:
+    if feature.is_optional:
         return _tensor("scalar.Scalar", "string", {}, "none")
     dtype = feature.dtype or "uint8"
     if feature.encoding == "raw":

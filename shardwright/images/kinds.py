@@ -25,7 +25,7 @@ class ImageInfo(NamedTuple):
 
     Attributes:
         format: 'jpeg', 'png', 'gif', 'bmp' or 'webp', by content, not by name. 'raw' for bare
-            pixels, 'tensor' for a serialized tensor of them, '' if unknown.
+            pixels, '' if unknown.
         width: Pixels. For a GIF that of the canvas, or of the first frame if that reaches further;
             TensorFlow decodes that frame's own rectangle only, which is smaller in some files.
         height: Pixels.

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
-from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature
-from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop, View, inside
 from shardwright.images.kinds import PNG_MAGIC
 from shardwright.images.libraries import cv2
@@ -69,15 +67,6 @@ def show_mask(feature: Feature, data: bytes, view: View) -> NDArray[Any]:
 
 def _decode(feature: Feature, data: bytes) -> NDArray[Any]:
     try:
-        if feature.encoding == "raw":
-            dtype = mask_dtype(feature).newbyteorder("<")
-            shape = [size or 0 for size in feature.shape[:2]]
-            return np.frombuffer(data, dtype).reshape(shape)
-        if feature.encoding == "tensor":
-            numbers = parse_tensor_proto(data)
-            if numbers.ndim != 3 or numbers.shape[2] != 1 or numbers.dtype.kind not in "bui":
-                raise ValueError(f"a tensor of {numbers.dtype} with shape {numbers.shape}")
-            return numbers[..., 0]
         is_png = data.startswith(PNG_MAGIC) and len(data) >= _PNG_HEADER_END
         if is_png and (header := png_header(data)).kind == b"IHDR" and header.color:
             raise ValueError("a PNG that is not gray, whose colors OpenCV would turn into numbers")
@@ -86,7 +75,7 @@ def _decode(feature: Feature, data: bytes) -> NDArray[Any]:
         numbers = library.imdecode(
             np.frombuffer(data, np.uint8), flags | library.IMREAD_IGNORE_ORIENTATION
         )
-    except (ValueError, ExampleFault, cv2().error) as error:
+    except (ValueError, cv2().error) as error:
         raise ImageFault(f"mask {feature.name!r} cannot be decoded: {error}") from error
     if numbers is None:
         raise ImageFault(f"mask {feature.name!r} is damaged or cut short, or is no image")

@@ -56,8 +56,8 @@ def decode_preview(data: bytes, stored: StoredImage, *, partial: bool = False) -
         ImageFault: The image cannot be decoded, or has too many pixels.
         UsageError: Pillow is not installed.
     """
-    if stored.encoding in ("raw", "tensor"):
-        return _preview_of_values(data, stored)
+    if stored.encoding == "raw":
+        return _preview_of_pixels(data, stored)
     load_library("PIL.Image")  # outside `try`: a missing library is not a fault of the image
     kind = image_format(data[:16])
     if not kind:
@@ -71,11 +71,9 @@ def decode_preview(data: bytes, stored: StoredImage, *, partial: bool = False) -
         raise ImageFault(f"the {kind} image does not decode: {error}") from error
 
 
-def _preview_of_values(data: bytes, stored: StoredImage) -> Preview:
+def _preview_of_pixels(data: bytes, stored: StoredImage) -> Preview:
     opened = open_image(data, stored, fast=True)
     pixels = opened.decode(1)
-    if pixels.dtype != np.uint8:
-        pixels = opened.normalization.to_pixels(pixels)
     step = _reduction(opened.width, opened.height)
     small = pixels[::step, ::step]
     if (small[..., :1] == small).all():

@@ -76,8 +76,6 @@ def spread_of(numbers: Iterable[int]) -> dict[str, float]:
 def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
     """Return the description as lines of text."""
     num_shards = sum(split["num_shards"] for split in description["splits"].values())
-    provenance = dict(manifest.provenance)
-    provenance.pop("timing", None)  # the times of all shards, which the report draws
     rejects = [[reason, number] for reason, number in manifest.rejects.items()]
     parts = [
         [
@@ -90,7 +88,7 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
         as_text(class_view(manifest)) or ["no classes: the dataset is unlabeled"],
         as_text(TableView("Rejects", (texts("reason"), numbers("inputs")), rejects)),
         as_text(pairs_view("Settings", manifest.settings), None),
-        as_text(pairs_view("Provenance", provenance), None),
+        as_text(pairs_view("Provenance", manifest.provenance), None),
     ]
     return "\n\n".join(join_lines(lines) for lines in parts if lines)
 

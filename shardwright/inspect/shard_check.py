@@ -37,7 +37,7 @@ def record_faults(root: Folder, name: ShardName, info: ShardInfo) -> Iterator[Da
         OSError, StorageError: The shard cannot be read.
     """
     offsets: Sequence[int] = ()
-    crcs: Sequence[int | None] = ()
+    crcs: Sequence[int] = ()
     # A broken index is a fault of its own, of another file: then the frames alone are compared.
     with suppress(StorageError):
         rows = read_index_of(root, name, info, ["offset", _CHECKSUM])
@@ -56,7 +56,7 @@ def _faults(
     name: ShardName,
     info: ShardInfo,
     offsets: Sequence[int],
-    crcs: Sequence[int | None],
+    crcs: Sequence[int],
 ) -> Iterator[DatasetFault]:
     num_records, last = 0, None
     for number, last in walk_records(file, offsets):
@@ -66,7 +66,7 @@ def _faults(
             yield DatasetFault(name.shard, number, last.offset, last.what)
             continue
         num_records = number + 1
-        if number < len(crcs) and crcs[number] not in (None, google_crc32c.value(last.data)):
+        if number < len(crcs) and crcs[number] != google_crc32c.value(last.data):
             yield DatasetFault(name.shard, number, last.offset, OTHER_RECORD)
     if isinstance(last, RecordFault) and num_records < info.num_records:
         what = (

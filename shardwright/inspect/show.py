@@ -20,14 +20,13 @@ from shardwright.errors import (
     StorageError,
     UsageError,
 )
-from shardwright.format.example import ExampleFault, Values, one_value, parse_example
+from shardwright.format.example import Values, one_value, parse_example
 from shardwright.format.index import check_record, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import PICTURES, Feature, FeatureKind, Source
 from shardwright.format.splits import ShardInfo
-from shardwright.format.tensors import read_tensor
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
@@ -289,7 +288,7 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
         raise StorageError(f"{found.name.shard}: the record has no image: run `shardwright verify`")
     folder, filename = os.path.split(local_path(path))
     target = Folder(folder)
-    if feature.encoding not in ("raw", "tensor"):
+    if feature.encoding != "raw":
         target.write_bytes(filename, image)
         return f"{path}: {counted(len(image), 'byte')} of {found.row['format'] or 'unknown format'}"
     if not path.endswith(".npy"):
@@ -304,19 +303,13 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
 
 
 def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[Any]:
-    if feature.encoding == "tensor":
-        try:
-            return read_tensor(feature, image)
-        except ExampleFault as fault:
-            raise StorageError(f"{found.name.shard}: {fault}") from fault
     shape = tuple(size or 0 for size in feature.shape)
-    dtype = np.dtype(feature.dtype or "uint8").newbyteorder("<")
-    if len(image) != math.prod(shape) * dtype.itemsize:
+    if len(image) != math.prod(shape):
         raise StorageError(
             f"{found.name.shard}: the image has {counted(len(image), 'byte')}, "
-            f"but shape {shape} needs {math.prod(shape) * dtype.itemsize}"
+            f"but shape {shape} needs {math.prod(shape)}"
         )
-    return np.frombuffer(image, dtype).reshape(shape)
+    return np.frombuffer(image, np.uint8).reshape(shape)
 
 
 @command

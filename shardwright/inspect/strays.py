@@ -1,4 +1,4 @@
-"""Find what a reader ignores: files that no manifest names, and manifests without checksums."""
+"""Find what a reader ignores: files that no manifest names."""
 
 from __future__ import annotations
 
@@ -10,27 +10,18 @@ from shardwright.format.manifest import Manifest
 from shardwright.storage.addresses import TEMPORARY_SUFFIX
 from shardwright.storage.folder import Folder
 
-_INDEXES = f"{naming.INDEX_DIR}/"
 _PARTS = tuple(f"{folder}/" for folder in naming.SHARD_DIRS)
 
 
 def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield stray files: readers ignore them, but a glob such as `*.tfrecord*` matches them."""
-    if not manifest.files:
-        what = (
-            "an earlier release wrote it, without checksums of itself and of the files beside the "
-            "shards, so only the shards were compared: run the build again to add them"
-        )
-        yield DatasetFault.of_file(naming.MANIFEST, what)
     wanted = manifest.file_names()
     for path in naming.build_outputs(root):
-        is_shard = naming.ShardName.parse(path) is not None or path.startswith(_INDEXES)
-        # An earlier release stated no files beside the shards.
-        is_part = bool(manifest.files) and path.startswith(_PARTS)
+        is_part = naming.ShardName.parse(path) is not None or path.startswith(_PARTS)
         if path.endswith(TEMPORARY_SUFFIX):
             what = "temporary file of an interrupted build; it can be removed"
             yield DatasetFault.of_file(path, what)
-        elif (is_shard or is_part) and path not in wanted and not naming.is_failed_rejects(path):
+        elif is_part and path not in wanted and not naming.is_failed_rejects(path):
             what = "not part of this dataset: it is not in the manifest; it can be removed"
             yield DatasetFault.of_file(path, what)
     if naming.build_outputs(root.below(naming.NEXT_DIR)):

@@ -18,7 +18,6 @@ from time import monotonic
 from shardwright.errors import MissingError, StorageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent, content_of
-from shardwright.format.index import read_index_of
 from shardwright.format.listed_files import DatasetFault, DatasetFiles, listed_faults
 from shardwright.format.manifest import read_manifest
 from shardwright.format.superseded import companion_content
@@ -133,10 +132,7 @@ class _Checker(DatasetFiles):
             return [DatasetFault.of_file(path, what)]
 
     def _faults(self, path: str) -> Iterator[DatasetFault]:
-        stated = self._stated.get(path)
-        if stated is None:  # an earlier release wrote it: the index states its shard itself
-            read_index_of(self._root, *self._indexes[path])
-            return
+        stated = self._stated[path]
         if path == naming.DATASET_INFO:
             found: FileContent | None = companion_content(self._root, path)
         else:

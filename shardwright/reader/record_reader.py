@@ -16,13 +16,12 @@ from shardwright.format.records import (
     FOOTER_BYTES,
     FRAME_BYTES,
     HEADER_BYTES,
-    OTHER_RECORD,
     check_frame,
     check_parts,
 )
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
-from shardwright.reader.shard_index import ShardIndexes, Spans, read_rows
+from shardwright.reader.shard_index import ShardIndexes, read_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +109,7 @@ class RecordReader:
         (data,) = self._read(shard, offset, length)
         # Of an image alone there is no frame to check: its checksum in the index covers all that
         # was read.
-        if self._check and google_crc32c.value(data) != spans.crc(row):
+        if self._check and google_crc32c.value(data) != spans.crcs[row]:
             raise RecordFault(offset, "the checksum of the image bytes does not match the index")
         return data
 
@@ -130,10 +129,7 @@ class RecordReader:
         if self._check:
             # The frame's own checksum tells that the record is sound; that of the index, that it is
             # this record.
-            check_frame(frame, offset, spans.crc(row))
-            # An index of an earlier release: the image at least is compared.
-            if spans.images is not None:
-                _check_image(spans.images, row, frame, offset)
+            check_frame(frame, offset, int(spans.crcs[row]))
         return frame, HEADER_BYTES, length - FOOTER_BYTES
 
     @_healing
@@ -146,9 +142,7 @@ class RecordReader:
         offset, num_bytes = int(spans.offsets[row]), int(spans.lengths[row]) - FRAME_BYTES
         header, data, footer = self._read(shard, offset, HEADER_BYTES, num_bytes, FOOTER_BYTES)
         if self._check:
-            check_parts(header, data, footer, offset, spans.crc(row))
-            if spans.images is not None:
-                _check_image(spans.images, row, data, offset + HEADER_BYTES)
+            check_parts(header, data, footer, offset, int(spans.crcs[row]))
         return data
 
     def announce(self, shard: int, row: int) -> None:
@@ -213,18 +207,6 @@ class RecordReader:
                 is_truncated=True,
             )
         return parts
-
-
-def _check_image(images: Spans, row: int, data: bytes, start: int) -> None:
-    """Check the image in the part of a shard that begins at `start`.
-
-    Raises:
-        RecordFault: It is not that of the index.
-    """
-    first = int(images.offsets[row]) - start
-    image = data[first : first + int(images.lengths[row])]
-    if google_crc32c.value(image) != images.crc(row):
-        raise RecordFault(start, OTHER_RECORD)
 
 
 def add_bad_records(

@@ -1,14 +1,13 @@
 """Load the places of records in shards as compact arrays.
 
-They take at most 16 bytes a record, or 20 in shards of over 4 GB, and 8 more in whole records of
-earlier releases, of which only the images are checked.
+They take at most 16 bytes a record, or 20 in shards of over 4 GB.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -31,21 +30,14 @@ class Spans:
     Attributes:
         offsets: [rows], uint32 or uint64, bytes from the start of the file.
         lengths: [rows], uint32, bytes.
-        crcs: [rows], uint32, CRC32C of the image, or of the data of a whole record; None if the
-            index of an earlier release states none of records.
+        crcs: [rows], uint32, CRC32C of the image, or of the data of a whole record.
         labels: [rows], int32, -1 for none; None for whole records.
-        images: Spans of the images in whole records without `crcs`, to check these at least.
     """
 
     offsets: NDArray[np.unsignedinteger]
     lengths: NDArray[np.uint32]
-    crcs: NDArray[np.uint32] | None = None
+    crcs: NDArray[np.uint32]
     labels: NDArray[np.int32] | None = None
-    images: Spans | None = None
-
-    def crc(self, row: int) -> int | None:
-        """Return the CRC32C of a row, None if the index states none."""
-        return None if self.crcs is None else int(self.crcs[row])
 
 
 def read_rows(shard: ShardRef, columns: list[str] | None) -> pa.Table:
@@ -96,17 +88,11 @@ class ShardIndexes:
     def _load(self, shard: ShardRef) -> Spans:
         if self._of_images:
             table = read_rows(shard, _IMAGE_COLUMNS)
-            return replace(_image_spans(table, shard), labels=labels_of(table))
+            spans = _spans(table["image_offset"], table["image_length"], shard, 0)
+            return Spans(*spans, table["crc32c"].to_numpy(), labels_of(table))
         table = read_rows(shard, [*CHECKED])
-        crcs, spans = table["record_crc32c"], _spans(table["offset"], table["length"], shard)
-        if crcs.null_count:
-            return Spans(*spans, images=_image_spans(table, shard))
-        return Spans(*spans, crcs.to_numpy().astype(np.uint32))
-
-
-def _image_spans(rows: pa.Table, shard: ShardRef) -> Spans:
-    spans = _spans(rows["image_offset"], rows["image_length"], shard, 0)
-    return Spans(*spans, rows["crc32c"].to_numpy().astype(np.uint32))
+        spans = _spans(table["offset"], table["length"], shard)
+        return Spans(*spans, table["record_crc32c"].to_numpy())
 
 
 def labels_of(rows: pa.Table) -> NDArray[np.int32]:

@@ -211,28 +211,3 @@ def rank_curve(title: str, counts: Sequence[int]) -> Html:
     axes = _axes(f"most: {first}", f"least: {last_one}", first)
     label = f"{title}: most {first}, least {last_one}"
     return _figure(title, label, join((area, axes)))
-
-
-def growth(
-    title: str,
-    points: Sequence[tuple[float, float]],
-    unit: str,
-    show: Callable[[float], str],
-) -> Html:
-    """Return the line of a number that grows from 0.
-
-    Args:
-        title: Names it.
-        points: (place, number) pairs, ascending in both, from (0, 0).
-        unit: Names what is counted.
-        show: Formats a place.
-    """
-    last, most = points[-1]
-    line = " ".join(
-        f"{_WIDTH * place / (last or 1):.1f},{_BASE - 100 * number / (most or 1):.1f}"
-        for place, number in points
-    )
-    area = fill(_AREA, points=line)
-    told = f"{show(last)}: {most:,.0f} {unit}"
-    axes = _axes(show(0), told, f"{most:,.0f}")
-    return _figure(title, f"{title}: {told}", join((area, axes)))

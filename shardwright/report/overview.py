@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from shardwright.format.reject_counts import RejectShare
 from shardwright.inspect.describe import split_view
 from shardwright.inspect.views import pairs_view
-from shardwright.report.charts import growth, heatmap, histogram_of
+from shardwright.report.charts import heatmap, histogram_of
 from shardwright.report.data import ReportData
 from shardwright.report.markup import (
     Html,
@@ -22,7 +20,7 @@ from shardwright.report.markup import (
     note,
     table,
 )
-from shardwright.sizes import counted, show_bytes, show_number, show_seconds
+from shardwright.sizes import counted, show_bytes, show_number
 
 
 def overview(data: ReportData) -> Section:
@@ -93,37 +91,11 @@ def _image_charts(rows: pa.Table) -> list[Html]:
     return [*found, histogram_of("Bytes an image", lengths, show_bytes)] if len(lengths) else found
 
 
-def timing(data: ReportData) -> Section | None:
-    """Return the section of times; None for a dataset whose build did not record them."""
-    found = data.manifest.provenance.get("timing")
-    if found is None:
-        return None
-    written: Sequence[Sequence[float]] = found["written"]
-    seconds = found["writing_s"]
-    values: dict[str, object] = {"planning": show_seconds(found["planning_s"])}
-    told = ["Planning is the time until the plan was written, with the start of workers."]
-    if written:
-        _, records, num_bytes = written[-1]
-        values["writing"] = show_seconds(seconds)
-        if seconds >= 1:
-            values["records a second"] = f"{records / seconds:,.0f}"
-            values["bytes a second"] = show_bytes(num_bytes / seconds)
-    if found["reused_shards"]:
-        earlier = counted(found["reused_shards"], "shard")
-        told.append(f"{earlier} of an earlier, interrupted run are not counted.")
-    drawn = []
-    if len(written) > 1 and seconds:
-        points = [(0.0, 0.0), *((point[0], point[1]) for point in written)]
-        drawn = [growth("Records written", points, "records", show_seconds)]
-    return Section("time", "Time", join((note(" ".join(told)), cards(values), charts(*drawn))))
-
-
 def provenance(data: ReportData) -> Section:
     """Return the section of the origin and the settings."""
     manifest = data.manifest
     known = dict(manifest.provenance)
     packages = known.pop("packages", {})
-    known.pop("timing", None)  # in a section of its own
     origin = {**known, "fingerprint": manifest.fingerprint}
     parts = [
         table(*pairs_view("Source", origin)),

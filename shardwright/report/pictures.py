@@ -18,7 +18,6 @@ import numpy as np
 from shardwright.format.example import ExampleFault
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.libraries import load_library
 from shardwright.images.signals import PictureMeasures, Signals
 from shardwright.inspect.sample import SampledRecord, SamplePlace, read_sample
@@ -169,14 +168,7 @@ def _masks(
         if feature.kind is not FeatureKind.MASK or len(values) != 1 or not values[0]:
             continue
         with suppress(ExampleFault, ValueError, OSError, IndexError):
-            if feature.encoding == "raw":
-                dtype = np.dtype(feature.dtype or "uint8").newbyteorder("<")
-                numbers = np.frombuffer(values[0], dtype)
-                numbers = numbers.reshape([int(side or 0) for side in feature.shape])
-            elif feature.encoding == "tensor":
-                numbers = parse_tensor_proto(values[0])
-            else:
-                numbers = np.asarray(load_library("PIL.Image").open(BytesIO(values[0])))
+            numbers = np.asarray(load_library("PIL.Image").open(BytesIO(values[0])))
             numbers = numbers.reshape(*numbers.shape[:2], -1)[:, :, 0].astype(np.int64)
             found.append(encode_mask(numbers, size))
     return tuple(found)

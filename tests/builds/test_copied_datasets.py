@@ -118,7 +118,7 @@ def coco(root: Path) -> Path:
 BY_COUNT = {"shards": ("--records-per-shard", "4"), "others": ("--records-per-shard", "7")}
 THREE = ("--split", "train=0.6,validation=0.2,test=0.2")
 GARDEN = ("--feature-names", "model-garden", "--encode", "jpeg")
-TENSOR = ("--encode", "tensor", "--tensor-dtype", "float32", "--resize", "6x6")
+RAW = ("--encode", "raw", "--resize", "6x6")
 CASES = {
     "splits": Case(folders, THREE),
     "numbers": Case(numbers),
@@ -127,7 +127,7 @@ CASES = {
     "garden": Case(folders, GARDEN, **BY_COUNT),
     "columns": Case(columns, **BY_COUNT),
     "boxes": Case(coco, **BY_COUNT),
-    "tensor": Case(folders, TENSOR, **BY_COUNT),
+    "raw": Case(folders, RAW, **BY_COUNT),
 }
 
 

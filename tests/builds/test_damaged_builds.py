@@ -24,7 +24,7 @@ FORMATS = {
 }
 CUTS = range(64)
 NUM_DAMAGED = 200
-ENCODINGS = ("keep", "jpeg", "png", "raw", "tensor")
+ENCODINGS = ("keep", "jpeg", "png", "raw")
 # What the faults that compare with a number are compared with.
 LIMITS = ("--max-pixels", "5000", "--max-aspect", "1.5", "--min-side", "6")
 
@@ -92,7 +92,7 @@ def check_build(source: Path, output: Path, *options: str) -> set[str]:
 
 
 def encode(encoding: str) -> list[str]:
-    return ["--encode", encoding, *(["--resize", "8x8"] if encoding in ("raw", "tensor") else [])]
+    return ["--encode", encoding, *(["--resize", "8x8"] if encoding == "raw" else [])]
 
 
 def treat(fault: PolicyFault, action: str, encoding: str) -> list[str]:

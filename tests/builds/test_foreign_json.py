@@ -199,10 +199,10 @@ def test_text_that_is_no_json_object(text: bytes, foreign: Foreign) -> None:
     ("provenance.command", ["ls"], "$.provenance.command: expected str, got array"),
     ("provenance.input", 3, "$.provenance.input is 3: expected str, got int"),
     ("provenance.packages", [], "$.provenance.packages: expected object, got array"),
-    ("splits.train.stats.labels.0", 2**70, "$.splits.train.stats.labels.0 is 1180591620717411303"),
-    ("splits.train.stats.width.count", 0, "$.splits.train.stats.width.count is 0: expected int >="),
-    ("rejects.corrupt", "many", "$.rejects.corrupt is 'many': expected int, got str"),
-    ("settings.shards.num_records", "x", "$.settings.shards.num_records is 'x': expected int, got"),
+    ("splits.train.stats.labels.0", 2**70, "$.splits[...].stats.labels[...]: "),
+    ("splits.train.stats.width.count", 0, "$.splits[...].stats.width.count: expected int >="),
+    ("rejects.corrupt", "many", "$.rejects[...]: expected int, got str"),
+    ("settings.shards.num_records", "x", "$.settings.shards[...]: expected int, got"),
 ])  # fmt: skip
 def test_the_error_names_the_place(path: str, value: object, what: str, foreign: Foreign) -> None:
     name = "versions/00002.json"

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import shardwright as sw
 from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import rejects_of
 from tests.support.image_makers import drawn, exif_block, picture
@@ -87,19 +86,6 @@ def test_without_faults_there_are_no_fixes(images: Path, tmp_path: Path) -> None
     assert found.pop("a/turned.jpg") == 6
     assert set(found.values()) == {1}
     assert not any(b"Exif" in path.read_bytes() for path in tmp_path.glob("*.tfrecord*"))
-
-
-def test_tensors(images: Path, tmp_path: Path) -> None:
-    manifest = built(images, tmp_path, "--encode tensor --tensor-dtype float32 --grayscale")
-    features = {feature["name"]: feature for feature in manifest["schema"]["features"]}
-    assert features["image"] == {
-        "name": "image", "kind": "image", "source": "image",
-        "shape": [None, None, 1], "encoding": "tensor", "dtype": "float32",
-    }  # fmt: skip
-    tensor = tf.io.parse_tensor(image_in(records_of(tmp_path)["a/turned.jpg"]), tf.float32)
-    assert tuple(tensor.shape) == (61, 47, 1)
-    assert 0 <= float(tf.reduce_min(tensor)) < float(tf.reduce_max(tensor)) <= 1
-    assert sw.open(str(tmp_path)).num_records == 6
 
 
 @pytest.mark.long

@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.format.contents import FileContent
-from shardwright.format.index import EARLIER_LACK
 from tests.support.build_helpers import make_images
-from tests.support.damage import edit_json, edit_rows, first_shard
+from tests.support.damage import edit_json
 from tests.support.input_forms import FORMS, Form
 from tests.support.judge import judge
 from tests.support.repairs import (
@@ -202,23 +201,3 @@ def test_inputs_of_any_form(tmp_path: Path, form: Form) -> None:
     flip(dataset / names_of(dataset, "index/train*")[1])
     assert repair(dataset) == 0
     assert hashes_of(dataset) == before
-
-
-@pytest.mark.parametrize("lacks", EARLIER_LACK)
-def test_an_index_of_an_older_version_gets_its_bytes_again(
-    tmp_path: Path, lacks: tuple[str, ...]
-) -> None:
-    """It has no checksums of records, nor hashes of features, and the manifest has its checksum."""
-    make_images(tmp_path / "in", 3)
-    names = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "in").rglob("*.png"))
-    lines = "".join(f"{name},of {name}\n" for name in names)
-    (tmp_path / "t.csv").write_text(f"image,caption\n{lines}")
-    build_plainly(tmp_path / "t.csv", tmp_path / "data")
-    nulls = dict.fromkeys(lacks)
-    shard = first_shard(tmp_path / "data")
-    edit_rows(tmp_path / "data", shard, lambda rows: [row.update(nulls) for row in rows])
-    (index,) = (tmp_path / "data" / "index").iterdir()
-    before = index.read_bytes()
-    index.unlink()
-    assert repair(tmp_path / "data") == 0
-    assert index.read_bytes() == before

@@ -245,3 +245,18 @@ def test_a_table_with_splits_features_and_new_bytes(tmp_path: Path) -> None:
     example = parse_example(records_of(ours, manifest, "test")[0])
     assert {"image/height", "image/class/text", "tags", "count", "ratio"} <= example.keys()
     assert extra_name("tags") not in example
+
+
+@pytest.mark.long
+def test_records_of_a_function(folder: Path, tmp_path: Path) -> None:
+    """Their labels, and how much longer their ids are than those of their inputs."""
+    own = tmp_path / "own.py"
+    own.write_text("def twice(record):\n    return [record, record]\n")
+    options = ("--transform", f"{own}:twice", "--shard-count", "1")
+    theirs, ours = (tmp_path / name / "pets" for name in ("planned", "stock"))
+    assert build(folder, theirs, *options) == 0
+    assert build(folder, ours, *options, *BEAM) == 0
+    assert_same_records(ours, theirs)
+    assert rows_of(ours) == rows_of(theirs)
+    assert {row["suffix"] for row in rows_of(ours)} == {2}
+    assert len({row["label"] for row in rows_of(ours)}) == 3

@@ -42,7 +42,7 @@ from tests.support.repairs import flip
 ENCODINGS: Mapping[str, tuple[str, ...]] = {
     "keep": (),
     "jpeg": ("--encode=jpeg", "--signals", "--near-duplicates=report"),
-    "tensor": ("--encode=tensor", "--resize=6x6", "--duplicates=drop"),
+    "raw": ("--encode=raw", "--resize=6x6", "--duplicates=drop"),
 }
 _GRAPHS = ("build", "overwrite", "append", "compact")
 _GRAPHS_OF_MOST = ("build", "append")  # of all inputs but the first
@@ -170,7 +170,7 @@ def _arguments(form: Form, encoding: str, root: Path, pictures: Pictures) -> lis
     """Write INPUT, and return the arguments of its build."""
     _write(form, root / "in", pictures)
     options = [each.format(root=root / "in") for each in form.options]
-    if form.name == "coco" and encoding == "tensor":
+    if form.name == "coco" and encoding == "raw":
         options.append("--schema=detection")  # outlines in pixels refuse another size
     places = (str(root / "in" / form.input), str(root / "out"))
     return [*places, *_OPTIONS, *ENCODINGS[encoding], *options]

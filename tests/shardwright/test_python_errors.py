@@ -11,8 +11,8 @@ from shardwright.transforms.options import options_of
 
 CHOICES = {
     "if_exists": ("append", "overwrite"),
-    "encode": ("tensor",),
-    "tensor_dtype": ("float32",),
+    "encode": ("jpeg",),
+    "fit": ("cover",),
 }
 
 
@@ -23,8 +23,8 @@ CHOICES = {
         ("such as --split train=0.8,test=0.2", "such as split='train=0.8,test=0.2'"),
         ("--split a=1,b=1: fractions", "split='a=1,b=1': fractions"),
         (
-            "(--encode tensor --tensor-dtype float32 is)",
-            "(encode='tensor' tensor_dtype='float32' is)",
+            "(--encode jpeg --fit cover is)",
+            "(encode='jpeg' fit='cover' is)",
         ),
         (
             "use --if-exists overwrite, or another OUTPUT",

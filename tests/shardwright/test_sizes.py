@@ -76,7 +76,7 @@ def test_a_message_about_one_byte_has_no_plural(fail: Callable[[], object]) -> N
 
 
 def test_a_fault_of_one_record_or_byte_has_no_plural() -> None:
-    shard = ShardInfo(0, num_records=1, num_bytes=1, crc32c=0, digest="")
+    shard = ShardInfo(0, 1, 1, 0, "", 0, 0)
     for told in (shard_fault("a/b", shard, 1), FileContent(1, 0).fault(FileContent(2, 0))):
         assert "1 byte" in str(told)
         assert not re.search(r"\b1 \w+s\b", str(told))

@@ -22,7 +22,7 @@ import pyarrow as pa
 from shardwright.cache.settings import CacheSettings
 from shardwright.cache.shards import ShardCache
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
-from shardwright.format.manifest import Manifest, write_json
+from shardwright.format.manifest import Manifest
 from shardwright.format.naming import MANIFEST, ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.format.splits import ShardInfo, SplitInfo
@@ -55,7 +55,10 @@ def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manif
         }
         name = ShardName("noise", "train", index, len(sizes))
         root.write_bytes(name.shard, data)
-        write_sidecar(root, ShardSummary(name=name, **facts), _ROW.slice(0, num_bytes))
+        written = write_sidecar(root, ShardSummary(name=name, **facts), _ROW.slice(0, num_bytes))
+        assert written.sidecar is not None
+        num_bytes_of, crc32c_of = written.sidecar
+        facts |= {"sidecar_bytes": num_bytes_of, "sidecar_crc32c": crc32c_of}
         infos.append(ShardInfo(index=index, **facts))
     manifest = Manifest(
         name="noise",
@@ -68,7 +71,7 @@ def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manif
         fingerprint=f"{seed}",
         provenance={},
     )
-    write_json(root, MANIFEST, manifest.to_json())
+    root.write_bytes(MANIFEST, manifest.to_bytes())
     return manifest
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 from shardwright.format.example import ExampleFault, parse_example, varint
 from shardwright.format.index import INDEX_SCHEMA, read_index, read_summary, write_sidecar
 from shardwright.format.listed_files import DatasetFault
-from shardwright.format.manifest import read_manifest, seal, write_json
+from shardwright.format.manifest import read_manifest, seal
 from shardwright.format.naming import ShardName
 from shardwright.format.records import (
     HEADER_BYTES,
@@ -180,16 +180,6 @@ def edit_json(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
         return
     edit(content)
     path.write_bytes(seal(content))
-
-
-def forget_checksums(dataset: Path) -> None:
-    """Make a manifest as of an earlier release, without checksums of files beside the shards."""
-    content = json.loads((dataset / "manifest.json").read_bytes())
-    del content["checksum"], content["files"]
-    for split in content["splits"].values():
-        for shard in split["shards"]:
-            del shard["sidecar_bytes"], shard["sidecar_crc32c"]
-    write_json(Folder(str(dataset)), "manifest.json", content)
 
 
 def edit_bytes(path: Path, edit: Callable[[bytearray], object]) -> None:

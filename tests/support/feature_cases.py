@@ -80,7 +80,6 @@ def item(name: str, kind: K, *sizes: int, length: int | None = None, **options: 
 LEFT = F("left", K.IMAGE, encoding="png", shape=(2, 4, 3))
 DEEP = F("instances", K.MASK, dtype="uint16", encoding="png")
 RAW = F("raw", K.IMAGE, encoding="raw", shape=(2, 4, 3))
-FLOATS = F("pixels", K.IMAGE, encoding="tensor", dtype="float32")
 RULE = VocabularyRule()
 BOX, INT, COUNTS = f.BBoxFeature(), f.Scalar(np.int64), f.Sequence(f.Scalar(np.float32))
 ONE_BOX, NO_BOX = [0, 0.25, 0.5, 1], np.zeros((0, 4))
@@ -93,7 +92,6 @@ _CASES = (
              np.array([[[300], [65535]]], np.uint16), np.array([[[0]]], np.uint16)),
     one(RAW, array(2, 4, 3, dtype=np.uint8, encoding=f.Encoding.BYTES),
         ([PIXELS.tobytes()], PIXELS), ([(PIXELS + 1).tobytes()], PIXELS + 1)),
-    tensors(FLOATS, PIXELS.astype(np.float32), PIXELS[:1]),
     tensors(F("embedding", K.TENSOR, shape=(None, 3)), np.eye(3, dtype=np.float32),
             np.zeros((0, 3), np.float32)),
     value(F("label", K.CLASS_LABEL, Source.LABEL), f.ClassLabel(names=CLASSES), 2, 0),
@@ -172,7 +170,7 @@ SCHEMA = ExampleSchema(
     tuple(feature for case in CASES.values() for feature in case.features), CLASSES, VOCABULARIES
 )
 SHARD = naming.ShardName("everything", "train", 0, 1).shard
-SPLITS = {"train": SplitInfo("train", (ShardInfo(0, 2, 1000, 1, "d"),))}
+SPLITS = {"train": SplitInfo("train", (ShardInfo(0, 2, 1000, 1, "d", 0, 0),))}
 MANIFEST = Manifest("everything", "1.0.0", SCHEMA, SPLITS, {}, 2, {}, "f", {})
 
 
@@ -210,7 +208,7 @@ def write_dataset(root: Path) -> Path:
         for number in (0, 1):
             writer.write(make_example(number))
     contents = {
-        naming.MANIFEST: json_bytes(MANIFEST.to_json()),
+        naming.MANIFEST: MANIFEST.to_bytes(),
         naming.STATS: json_bytes({"train": {}}),
         naming.FEATURES: json_bytes(features_json(SCHEMA)),
         naming.DATASET_INFO: json_bytes(dataset_info_json(MANIFEST)),

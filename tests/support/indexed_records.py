@@ -65,4 +65,4 @@ def _write_shard(root: Folder, name: ShardName, records: Sequence[Indexed]) -> S
     summary = ShardSummary(name, len(records), 10, 20, "digest")
     written = write_sidecar(root, summary, pa.table(rows, schema=INDEX_SCHEMA))
     assert written.sidecar is not None
-    return ShardInfo(name.index, len(records), 10, 20, "digest", None, *written.sidecar)
+    return ShardInfo(name.index, len(records), 10, 20, "digest", *written.sidecar)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from shardwright.format.example import ExampleFault, Values, one_value
 from shardwright.format.schema import (
     INDEXED,
@@ -93,11 +91,9 @@ def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
     if not image:
         if not feature.is_optional:
             yield f"feature {feature.name!r} is an image of 0 bytes"
-    elif feature.encoding == "tensor":
-        yield from _tensor_faults(feature, image)
     elif feature.encoding == "raw":
         height, width, channels = (size or 0 for size in feature.shape)
-        num_bytes = height * width * channels * np.dtype(feature.dtype or "uint8").itemsize
+        num_bytes = height * width * channels
         if len(image) != num_bytes:
             yield (
                 f"feature {feature.name!r} has {counted(len(image), 'byte')}, "

@@ -17,10 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import (
-    CLASSES,
     INDEXED,
     PICTURES,
-    WORDS,
     ExampleSchema,
     Feature,
     FeatureKind,
@@ -76,29 +74,6 @@ class FeatureHashes:
             places = pc.index_in(numbered.column(_ROW), value_set=settled.column(_ROW))
             return settled.column(HASH).take(places)
         return pa.nulls(batch.num_rows, pa.uint64())
-
-    @property
-    def follow_from_records(self) -> bool:
-        """True if records hold all that is hashed: no addresses of images, no unknown words."""
-        features = self.schema.column_features
-        has_names = self.schema.label is None or bool(self.schema.class_names)
-        lost = any(each.kind in PICTURES | WORDS for each in features)
-        return bool(features) and has_names and not lost
-
-    def of_records(self, stored: pa.RecordBatch) -> pa.Array:
-        """Return the hashes of records by their stored columns, if `follow_from_records`."""
-        columns = []
-        for feature in self._features():
-            column = stored.column(extra_name(feature.name))
-            if feature.kind in CLASSES:
-                names = pa.array(self.schema.names_of(feature), pa.string())
-                column = (
-                    pa.ListArray.from_arrays(column.offsets, names.take(column.values))
-                    if is_list(column.type)
-                    else names.take(column)
-                )
-            columns.append((column, feature))
-        return pa.array(combined(*_hashes_of(columns)))
 
     def _features(self) -> list[Feature]:
         return sorted(self.schema.column_features, key=lambda feature: feature.name)

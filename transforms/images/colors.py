@@ -1,14 +1,10 @@
-"""Convert decoded images between Pillow's modes, and to sRGB by their ICC profiles (ICC.1)."""
+"""Convert decoded images between Pillow's modes."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shardwright.images.kinds import Header
-from shardwright.images.png import png_header
 from shardwright.transforms.images.policy import PolicyFault
 
 if TYPE_CHECKING:
@@ -16,9 +12,6 @@ if TYPE_CHECKING:
 
 _PNG_MODES = frozenset(("1", "L", "LA", "P", "RGB", "RGBA", "I;16"))
 _PLAIN_MODES = frozenset(("L", "LA", "RGB", "RGBA"))
-_SRGB_NAMES = (b"sRGB", "sRGB".encode("utf-16-be"))
-_MODES = {b"GRAY": "L", b"RGB ": "RGB", b"CMYK": "CMYK"}
-_SPACES = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB ", "CMYK": b"CMYK"}
 
 
 def plain(image: Image) -> Image:
@@ -83,70 +76,3 @@ def eight_bits(image: Image) -> Image:
     if image.mode != "I;16":
         return image
     return Pil.frombytes("L", image.size, image.tobytes()[1::2])  # little-endian in memory
-
-
-def needs_conversion(profile: bytes, space: bytes) -> bool:
-    """Return whether a profile applies to colors of a space and, by its name, is not sRGB."""
-    return (
-        profile[16:20] == space
-        and not any(name in profile for name in _SRGB_NAMES)
-        and _opened(profile) is not None
-    )
-
-
-def space_of(data: bytes, header: Header) -> bytes:
-    """Return the ICC.1 name of the color space; b"" for 16-bit gray, which is not converted."""
-    if header.info.channels not in (1, 2):
-        return b"CMYK" if header.inks else b"RGB "
-    return b"" if header.info.format == "png" and png_header(data).depth == 16 else b"GRAY"
-
-
-def fits(profile: bytes, mode: str) -> bool:
-    """Return whether a profile describes pixels of this mode, and not CMYK that is RGB by now."""
-    return profile[16:20] == _SPACES.get(mode)
-
-
-def to_srgb(image: Image, profile: bytes) -> Image:
-    """Return the image in sRGB, with perceptual intent (Pillow's default); alpha is kept.
-
-    The image stays as it is if the profile does not describe its colors.
-    """
-    if image.mode not in _SPACES or not needs_conversion(profile, _SPACES[image.mode]):
-        return image
-    # A profile is of colors: lcms would not take the alpha channel.
-    alpha = image.getchannel("A") if image.mode.endswith("A") else None
-    colors = image.convert(image.mode[:-1]) if alpha else image
-    converted: Any = _transform(profile, colors.mode).apply(colors)
-    # The pixels no longer are of that profile, and a viewer would apply it again.
-    converted.info = {key: value for key, value in image.info.items() if key != "icc_profile"}
-    converted = converted.convert("L") if colors.mode == "L" else converted
-    if alpha is not None:
-        converted.putalpha(alpha)
-    return converted
-
-
-@functools.lru_cache(maxsize=64)  # files of one camera share one
-def _opened(profile: bytes) -> Any:
-    """Return the opened profile, None if it is damaged or cannot produce colors."""
-    from PIL import ImageCms
-
-    try:
-        opened = ImageCms.ImageCmsProfile(BytesIO(profile))
-        ImageCms.buildTransform(opened, _srgb(), _MODES[profile[16:20]], "RGB")
-    except (OSError, KeyError, ImageCms.PyCMSError):
-        return None
-    return opened
-
-
-@functools.lru_cache(maxsize=64)
-def _transform(profile: bytes, mode: str) -> Any:
-    from PIL import ImageCms
-
-    return ImageCms.buildTransform(_opened(profile), _srgb(), mode, "RGB")
-
-
-@functools.cache
-def _srgb() -> Any:
-    from PIL import ImageCms
-
-    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))

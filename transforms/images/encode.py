@@ -1,20 +1,20 @@
-"""Re-encode images as JPEG, PNG, bare pixels or tensors, upright, in the given size and color."""
+"""Re-encode images as JPEG, PNG or bare pixels, upright, in the given size and color."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from io import BytesIO, FileIO
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardwright.errors import ImageFault
 from shardwright.images.headers import read_header
 from shardwright.images.jpeg import MAX_JPEG_SIDE
 from shardwright.images.kinds import Header, ImageInfo
 from shardwright.transforms.images.budget import PIXELS
-from shardwright.transforms.images.colors import fits, for_png, in_mode, opaque, plain, to_srgb
+from shardwright.transforms.images.colors import for_png, in_mode, opaque, plain
 from shardwright.transforms.images.geometry import Size, on_canvas, plan_geometry, sized, upright
-from shardwright.transforms.images.metadata import orientation_of, profile_of
+from shardwright.transforms.images.metadata import orientation_of
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.pixels import decoder_faults, open_pixels, pixels_held
 from shardwright.transforms.images.policy import PolicyFault
@@ -30,16 +30,14 @@ class Target(NamedTuple):
     """The encoding of one image.
 
     Attributes:
-        encode: 'jpeg', 'png', 'raw' or 'tensor'.
+        encode: 'jpeg', 'png' or 'raw'.
         fixes: The names of the faults to fix.
         orientation: The EXIF orientation to apply; 1 for none.
-        profile: The source's color profile, b"" if there is none or it is not used.
     """
 
     encode: str
     fixes: Collection[str] = ()
     orientation: int = 1
-    profile: bytes = b""
 
 
 def target_of(
@@ -51,8 +49,7 @@ def target_of(
 ) -> Target:
     """Return the target of an image with these faults; `encode` replaces the options' 'keep'."""
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
-    profile = profile_of(data, header.info.format) if options.profile != "drop" else b""
-    return Target(encode or options.encode, fixes, orientation, profile)
+    return Target(encode or options.encode, fixes, orientation)
 
 
 def encode_pixels(
@@ -73,14 +70,13 @@ def encode_pixels(
     lying = geometry.turned() if sideways else geometry
     with decoder_faults(header):  # covers conversion: a missing palette fails only when applied
         if header.info.format == "jpeg":
-            gray = options.grayscale and not target.profile
             image.draft(
-                "L" if gray else None, lying.needed(source) if lying.scaled != source else source
+                "L" if options.grayscale else None,
+                lying.needed(source) if lying.scaled != source else source,
             )
         with PIXELS.hold(pixels_held(image)):
             image.load()
             # Each step rebinds `image` to free the previous one, which matters for large images.
-            image = _in_srgb(image, options, target)
             if geometry != (image.size, image.size, image.size) or target.orientation != 1:
                 image = plain(image)
                 image = upright(sized(image, source, lying), target.orientation)
@@ -102,12 +98,6 @@ def _check_canvas(canvas: Size, target: Target) -> None:
         raise ImageFault(detail, RejectReason.TOO_MANY_PIXELS)
 
 
-def _in_srgb(image: Image, options: EncodeOptions, target: Target) -> Image:
-    if not target.profile or options.profile != "srgb":
-        return image
-    return to_srgb(image if fits(target.profile, image.mode) else plain(image), target.profile)
-
-
 def _flat(image: Image, options: EncodeOptions, target: Target) -> Image:
     image = opaque(image)
     if options.grayscale:
@@ -121,42 +111,27 @@ def _flat(image: Image, options: EncodeOptions, target: Target) -> Image:
 
 def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[bytes, ImageInfo]:
     channels = len(image.getbands())
-    if target.encode in ("raw", "tensor"):
-        return _bare(image, options, target), ImageInfo(target.encode, *image.size, channels)
+    if target.encode == "raw":
+        return image.tobytes(), ImageInfo("raw", *image.size, channels)
     # Pillow would copy color profile, resolution and comments from here into the file.
     kept = () if PolicyFault.ALPHA in target.fixes else ("transparency",)
     image.info = {key: image.info[key] for key in kept if key in image.info}
-    keeps_profile = options.profile == "keep" and fits(target.profile, image.mode)
-    extra: dict[str, object] = {"icc_profile": target.profile} if keeps_profile else {}
     if target.encode == "png":
         buffer = BytesIO()
-        image.save(buffer, "PNG", compress_level=6, **extra)
+        image.save(buffer, "PNG", compress_level=6)
         encoded = buffer.getvalue()
     else:
         is_fixed = options.encode == "keep"
-        extra |= (
+        encoded = _jpeg(
+            image,
             {"quality": _FIX_QUALITY, "subsampling": "4:4:4"}
             if is_fixed
-            else {"quality": options.quality}
+            else {"quality": options.quality},
         )
-        encoded = _jpeg(image, extra)
     return encoded, read_header(encoded).info
 
 
-def _bare(image: Image, options: EncodeOptions, target: Target) -> bytes:
-    """Return raw pixels, in little-endian bytes, or a serialized tensor."""
-    if target.encode == "raw" and options.tensor_dtype == "uint8":
-        return image.tobytes()
-    import numpy as np
-
-    from shardwright.format.tensors import to_tensor_proto
-
-    pixels = np.asarray(image).reshape(image.height, image.width, len(image.getbands()))
-    values = pixels if options.tensor_dtype == "uint8" else options.normalization.to_values(pixels)
-    return to_tensor_proto(values) if target.encode == "tensor" else values.astype("<f4").tobytes()
-
-
-def _jpeg(image: Image, options: dict[str, object]) -> bytes:
+def _jpeg(image: Image, options: Mapping[str, Any]) -> bytes:
     if not hasattr(os, "memfd_create"):
         buffer = BytesIO()
         image.save(buffer, "JPEG", **options)

@@ -75,9 +75,7 @@ def encode_mask(
         size = (header.info.width, header.info.height)
         if plan_geometry(size, options) == Geometry(size, size, size):
             info = check_header(data, header, check, stored=True)
-            return strip(
-                data, "png", metadata=True, profile=True
-            ) if options.strip_metadata else data, info
+            return strip(data, "png") if options.strip_metadata else data, info
     return _encoded(data, header, options, orientation)
 
 

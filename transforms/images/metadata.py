@@ -1,4 +1,4 @@
-"""Read the EXIF orientation and the color profile of a file, and strip its metadata.
+"""Read the EXIF orientation of a file, and strip its metadata.
 
 Stripping leaves out segments or chunks and touches no pixel. An allow list keeps the parts that
 pixels depend on. The rest is dropped: EXIF, GPS, XMP, comments, thumbnails, resolutions, dates,
@@ -9,7 +9,6 @@ registered chunks; APNG 1.0; ICC.1, annex B.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator
 
 from shardwright.errors import ImageFault
@@ -30,21 +29,19 @@ from shardwright.images.jpeg import (
     EXIF_START,
     METADATA,
     SCAN,
-    header_segments,
     jpeg_segments,
 )
 from shardwright.images.kinds import PNG_MAGIC, Header
 from shardwright.images.png import png_chunks, precedes_pixels
-from shardwright.images.webp import riff_chunks, riff_end
+from shardwright.images.webp import riff_chunks
 
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
 _MAX_EXIF_BYTES = 1 << 17  # of a JPEG it is 64 KiB
 _JPEG_PROFILE = b"ICC_PROFILE\0"  # then number and count of the part, a byte each
-_MAX_PROFILE_BYTES = 16 << 20  # of a PNG's, which is compressed and may inflate to gigabytes
 _PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"acTL", b"fcTL", b"fdAT"))
-_PNG_PROFILE = frozenset((b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"cICP"))
-_WEBP_PIXELS = frozenset((b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"))
-_WEBP_HAS_PROFILE, _WEBP_HAS_METADATA = 0x20, 0x0C  # flags in VP8X; the latter are EXIF and XMP
+_PNG_KEPT = _PNG_PIXELS | {b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"cICP"}  # of its colors
+_WEBP_KEPT = frozenset((b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF", b"ICCP"))
+_WEBP_HAS_METADATA = 0x0C  # flags in VP8X, of EXIF and XMP
 _GIF_LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
 
 
@@ -92,50 +89,8 @@ def exif_orientation(exif: bytes) -> int:
     return 1
 
 
-def profile_of(data: bytes, image_format: str) -> bytes:
-    """Return the image's embedded ICC profile, b"" if there is none or it is damaged."""
-    if image_format == "jpeg":
-        profile = _profile_of_jpeg(data)
-    elif image_format == "png" and precedes_pixels(data, b"iCCP"):
-        profile = next(
-            (
-                _inflated(chunk.body(data))
-                for chunk in png_chunks(data)
-                if chunk.kind == b"iCCP" and chunk.is_intact(data)
-            ),
-            b"",
-        )
-    elif image_format == "webp":
-        profile = next(
-            (data[start + 8 : end] for kind, start, end in riff_chunks(data) if kind == b"ICCP"),
-            b"",
-        )
-    else:
-        profile = b""
-    # The signature that each ICC profile has at this place.
-    return profile if profile[36:40] == b"acsp" else b""
-
-
-def _profile_of_jpeg(data: bytes) -> bytes:
-    parts = {}
-    for marker, start, end in header_segments(data):
-        if marker == APP2 and data.startswith(_JPEG_PROFILE, start + 4) and end - start > 18:
-            parts[data[start + 16]] = data[start + 18 : end]
-    # By their numbers, as ICC.1 allows them in any order.
-    return b"".join(parts[number] for number in sorted(parts))
-
-
-def _inflated(body: bytes) -> bytes:
-    """Return the profile of an iCCP chunk: a name, a zero byte, the method, the profile."""
-    name, _, rest = body.partition(b"\0")
-    try:
-        return zlib.decompressobj().decompress(rest[1:], _MAX_PROFILE_BYTES) if name else b""
-    except zlib.error:
-        return b""
-
-
-def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> bytes:
-    """Return the file without its metadata, its color profile, or both, with unchanged pixels.
+def strip(data: bytes, image_format: str) -> bytes:
+    """Return the file without its metadata, with unchanged pixels and its color profile.
 
     A BMP is returned unchanged: it has no place for metadata.
 
@@ -149,12 +104,12 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
         )
     try:
         if image_format == "jpeg":
-            return _jpeg(data, metadata, profile)
+            return _jpeg(data)
         if image_format == "png":
-            return _png(data, metadata, profile)
+            return _png(data)
         if image_format == "webp":
-            return _webp(data, metadata, profile)
-        return _gif(data) if image_format == "gif" and metadata else data
+            return _webp(data)
+        return _gif(data) if image_format == "gif" else data
     except (IndexError, ValueError) as error:
         detail = (
             f"the parts of the {image_format} do not lead to its end, "
@@ -163,29 +118,27 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
         raise ImageFault(detail) from error
 
 
-def _jpeg(data: bytes, metadata: bool, profile: bool) -> bytes:
+def _jpeg(data: bytes) -> bytes:
     kept, marker, end, scan = [data[:2]], 0, 0, 0
     for marker, start, end in jpeg_segments(data):
         if scan:  # the pixels of the last scan end here
             kept.append(data[scan:start])
         scan = start if marker == SCAN else 0
         if not scan:
-            kept.append(_segment(data, marker, start, end, metadata=metadata, profile=profile))
+            kept.append(_segment(data, marker, start, end))
     if marker != END:
         raise ValueError("no end marker")
-    return b"".join(kept) + (b"" if metadata else data[end:])
+    return b"".join(kept)
 
 
-def _segment(
-    data: bytes, marker: int, start: int, end: int, *, metadata: bool, profile: bool
-) -> bytes:
+def _segment(data: bytes, marker: int, start: int, end: int) -> bytes:
     """Return the part of a segment to keep."""
     if marker == APP2 and data.startswith(_JPEG_PROFILE, start + 4):
-        return b"" if profile else data[start:end]
-    if metadata and marker == APP0:
+        return data[start:end]
+    if marker == APP0:
         return _jfif(data[start + 4 : end])
     strange = marker == APP14 and not data.startswith(b"Adobe", start + 4)
-    return b"" if metadata and (marker in METADATA or strange) else data[start:end]
+    return b"" if marker in METADATA or strange else data[start:end]
 
 
 def _jfif(body: bytes) -> bytes:
@@ -200,34 +153,29 @@ def _jfif(body: bytes) -> bytes:
     )
 
 
-def _png(data: bytes, metadata: bool, profile: bool) -> bytes:
+def _png(data: bytes) -> bytes:
     kept, last = [PNG_MAGIC], None
     for last in png_chunks(data):
-        dropped = (
-            profile if last.kind in _PNG_PROFILE else metadata and last.kind not in _PNG_PIXELS
-        )
-        kept.append(b"" if dropped else data[last.start : last.end])
+        kept.append(data[last.start : last.end] if last.kind in _PNG_KEPT else b"")
     if last is None or last.kind != b"IEND":
         raise ValueError("no IEND chunk")
-    return b"".join(kept) + (b"" if metadata else data[last.end :])
+    return b"".join(kept)
 
 
-def _webp(data: bytes, metadata: bool, profile: bool) -> bytes:
-    body = b"".join(_webp_kept(data, metadata, profile))
-    behind = b"" if metadata else data[riff_end(data) :]
+def _webp(data: bytes) -> bytes:
+    body = b"".join(_webp_kept(data))
     if not body:
         raise ValueError("no chunk")
-    return b"RIFF" + (4 + len(body)).to_bytes(4, "little") + b"WEBP" + body + behind
+    return b"RIFF" + (4 + len(body)).to_bytes(4, "little") + b"WEBP" + body
 
 
-def _webp_kept(data: bytes, metadata: bool, profile: bool) -> Iterator[bytes]:
+def _webp_kept(data: bytes) -> Iterator[bytes]:
     for kind, start, end in riff_chunks(data):
-        if profile if kind == b"ICCP" else metadata and kind not in _WEBP_PIXELS:
+        if kind not in _WEBP_KEPT:
             continue
         chunk = data[start:end] + bytes(end & 1)  # RIFF pads chunks to even lengths
         if kind == b"VP8X":
-            gone = (_WEBP_HAS_METADATA if metadata else 0) | (_WEBP_HAS_PROFILE if profile else 0)
-            chunk = chunk[:8] + bytes([chunk[8] & ~gone]) + chunk[9:]
+            chunk = chunk[:8] + bytes([chunk[8] & ~_WEBP_HAS_METADATA]) + chunk[9:]
         yield chunk
 
 

@@ -10,16 +10,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from shardwright.errors import UsageError
 from shardwright.images.jpeg import MAX_JPEG_SIDE
 from shardwright.images.kinds import MAX_PIXELS
-from shardwright.images.normalization import Normalization
 from shardwright.transforms.images.policy import Action, ImagePolicy, PolicyFault
 from shardwright.transforms.options import IMAGES, check_values, option_of
 
-Encode = Literal["keep", "jpeg", "png", "raw", "tensor"]
+Encode = Literal["keep", "jpeg", "png", "raw"]
 Fit = Literal["cover", "contain", "stretch"]
-TensorType = Literal["uint8", "float32"]
-ColorProfile = Literal["keep", "drop", "srgb"]
-
-_BARE = ("raw", "tensor")
 
 
 def _parse_resize(text: str) -> tuple[int, int]:
@@ -57,18 +52,16 @@ class EncodeOptions:
         ValueError: A value breaks its rule, or the values do not go together.
     """
 
-    # A stored tensor is [height, width, channels].
     encode: Encode = IMAGES.option(
         "keep",
-        "keep the bytes of the file (default), or re-encode; raw is RGB for tf.io.decode_raw, "
-        "tensor a serialized TensorProto for tf.io.parse_tensor",
+        "keep the bytes of the file (default), or re-encode; raw is RGB for tf.io.decode_raw",
         choices=get_args(Encode),
         usual=True,
     )
     # (width, height).
     resize: tuple[int, int] | None = IMAGES.option(
         None,
-        "resize to exactly this size in pixels; needs --encode jpeg, png, raw or tensor",
+        "resize to exactly this size in pixels; needs --encode jpeg, png or raw",
         metavar="WxH",
         parse=_parse_resize,
         usual=True,
@@ -93,28 +86,10 @@ class EncodeOptions:
     # The loss at 90 is invisible at training sizes, at about half the bytes of 95.
     quality: int = IMAGES.option(90, "JPEG quality, 1 to 100 (default: 90)", type=int)
     grayscale: bool = IMAGES.option(False, "store one channel, brightness")
-    tensor_dtype: TensorType = IMAGES.option(
-        "uint8",
-        "type of --encode raw or tensor: uint8, 0 to 255 (default), or float32",
-        choices=get_args(TensorType),
-    )
-    # The default is the range of `tf.image.convert_image_dtype`.
-    normalize: str | None = IMAGES.option(
-        None,
-        "range of float32: 0..1 (default), -1..1, or mean and deviation of each channel as "
-        "fractions, such as 0.485,0.456,0.406/0.229,0.224,0.225",
-        metavar="RANGE|MEAN/STD",
-    )
     strip_metadata: bool = IMAGES.option(
         False,
         "remove EXIF, GPS, XMP, comments and thumbnails, pixels unchanged; the orientation "
         "becomes a feature, unless --on exif=fix applies it",
-    )
-    color_profile: ColorProfile | None = IMAGES.option(
-        None,
-        "keep color profiles (default with --encode keep), drop them (default otherwise), or "
-        "convert pixels to sRGB",
-        choices=get_args(ColorProfile),
     )
     policy: ImagePolicy = field(default_factory=ImagePolicy)
     overlays: Overlays = Overlays()
@@ -160,8 +135,7 @@ class EncodeOptions:
         ):
             if given:
                 raise ValueError(
-                    f"encode 'keep' stores files unchanged, got {what}: "
-                    "choose jpeg, png, raw or tensor"
+                    f"encode 'keep' stores files unchanged, got {what}: choose jpeg, png or raw"
                 )
 
     def _check_together(self) -> None:
@@ -170,7 +144,7 @@ class EncodeOptions:
         if self.encode == "raw" and self.resize is None:
             raise ValueError(
                 "encode 'raw' needs one shape for all images, got no resize: give a width and "
-                "height, or choose tensor"
+                "height"
             )
         if self.resize is None and self.fit != "stretch":
             raise ValueError(f"fit {self.fit!r} needs resize, got none: give a width and height")
@@ -178,17 +152,6 @@ class EncodeOptions:
             raise ValueError(
                 "resize gives all images one size, max-side a maximum: choose one of the two"
             )
-        if self.encode in _BARE and self.color_profile == "keep":
-            raise ValueError(
-                f"color-profile keep: encode {self.encode!r} cannot hold a profile; "
-                "choose drop or srgb"
-            )
-        if self.tensor_dtype != "uint8" and self.encode not in _BARE:
-            raise ValueError(
-                f"tensor-dtype {self.tensor_dtype} needs encode 'raw' or 'tensor', "
-                f"got {self.encode!r}"
-            )
-        self._check_normalize()
         self._check_overlays()
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
             raise ValueError(
@@ -215,29 +178,6 @@ class EncodeOptions:
                 "schema without it, such as the ready one called detection"
             )
 
-    def _check_normalize(self) -> None:
-        if self.normalize is None:
-            return
-        channels = len(self.normalization.mean)
-        if self.tensor_dtype != "float32":
-            raise ValueError(
-                f"normalize {self.normalize} needs tensor-dtype float32, got {self.tensor_dtype}"
-            )
-        if self.grayscale and channels != 1:
-            raise ValueError(
-                f"normalize {self.normalize} has {channels} channels, but grayscale images have 1"
-            )
-
-    @property
-    def normalization(self) -> Normalization:
-        """The values of float32 pixels."""
-        return Normalization.parse(self.normalize or "")
-
-    @property
-    def profile(self) -> ColorProfile:
-        """The action for color profiles."""
-        return self.color_profile or ("keep" if self.encode == "keep" else "drop")
-
     @property
     def tells_orientation(self) -> bool:
         """True if the bytes lose an EXIF orientation that pixels need: it becomes a feature."""
@@ -250,31 +190,15 @@ class EncodeOptions:
     @property
     def decodes(self) -> bool:
         """True if some or all images are decoded, whatever the check."""
-        return (
-            self.encode != "keep"
-            or self.profile == "srgb"
-            or "fix" in (self.actions[fault] for fault in self.watched)
-        )
+        return self.encode != "keep" or "fix" in (self.actions[fault] for fault in self.watched)
 
     @property
-    def shape(self) -> tuple[int | None, ...]:
-        """(height, width, channels) of all images, None where they differ; () if unknown."""
-        channels = 1 if self.grayscale else 3
-        if self.resize:
-            return (self.resize[1], self.resize[0], channels)
-        return (None, None, channels) if self.encode == "tensor" else ()
-
-    @property
-    def image_dtype(self) -> str:
-        """The NumPy dtype of raw pixels and tensors; "" is uint8, as of all other images."""
-        return self.tensor_dtype if self.tensor_dtype != "uint8" else ""
+    def shape(self) -> tuple[int, ...]:
+        """(height, width, channels) of all images; () where they differ."""
+        return (*self.resize[::-1], 1 if self.grayscale else 3) if self.resize else ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the settings that decide bytes.
-
-        Settings added after the first datasets are left out at their default, so that the JSON of
-        older datasets stays the same.
-        """
+        """Return the settings that decide bytes, most of them only if they are not the default."""
         record: dict[str, Any] = {
             "encode": self.encode,
             "resize": list(self.resize or []),

@@ -175,7 +175,6 @@ _FORCED: Mapping[str, frozenset[PolicyFault]] = {
     "png": frozenset({PolicyFault.CMYK, PolicyFault.ANIMATION}),
     "jpeg": _FLAT,
     "raw": _FLAT | {PolicyFault.GRAYSCALE},
-    "tensor": _FLAT | {PolicyFault.GRAYSCALE},
 }
 
 

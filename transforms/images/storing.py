@@ -6,11 +6,10 @@ They depend only on the image, its name, the options, and the version of Pillow.
 * 'jpeg': gray stays gray, all else becomes RGB; 4:2:0 chroma, no metadata.
 * 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit color is read as 8-bit).
 * 'raw': height x width x 3 values, RGB, row by row from the top left, no padding; 1 value a pixel
-  with `grayscale`. A value is a byte, or a little-endian float32 as `normalize` says.
-* 'tensor': the same values as a serialized TensorProto [height, width, 3 or 1].
+  with `grayscale`. A value is a byte.
 
 EXIF orientation is applied, unless the policy keeps it, because the new bytes carry no EXIF. In
-'jpeg', 'raw' and 'tensor', transparent areas become white. Resizing is bicubic with antialiasing.
+'jpeg' and 'raw', transparent areas become white. Resizing is bicubic with antialiasing.
 An animation gives its first frame. Decoding, resizing and encoding run without the GIL.
 """
 
@@ -23,16 +22,13 @@ from shardwright.format.stats_keys import EXIF_KEPT
 from shardwright.images.headers import read_header
 from shardwright.images.kinds import Header, check_bomb
 from shardwright.transforms.images.checks import check_header, look_at
-from shardwright.transforms.images.colors import needs_conversion, space_of
 from shardwright.transforms.images.encode import encode_pixels, target_of
 from shardwright.transforms.images.geometry import may_show_all_of
-from shardwright.transforms.images.metadata import orientation_of, profile_of, strip
+from shardwright.transforms.images.metadata import orientation_of, strip
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import Look, PolicyFault, find_faults, named_format
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.write.made_records import ImageToStore
-
-PROFILE_FIX = "profile"  # a fix besides those of the policy: colors converted to sRGB
 
 
 def store_image(
@@ -50,7 +46,7 @@ def store_image(
     """
     header = look_at(data, check)
     fixes = _apply_policy(data, header, name, options) if options.watched else ()
-    if options.encode == "keep" and not fixes and not _converts(data, header, options):
+    if options.encode == "keep" and not fixes:
         return _kept(data, header, check, options)
     return _encoded_anew(data, header, options, fixes, name)
 
@@ -135,12 +131,6 @@ _REASONS = {
 } | {PolicyFault.BOMB: RejectReason.TOO_MANY_PIXELS}
 
 
-def _converts(data: bytes, header: Header, options: EncodeOptions) -> bool:
-    return options.profile == "srgb" and needs_conversion(
-        profile_of(data, header.info.format), space_of(data, header)
-    )
-
-
 def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> ImageToStore:
     info = check_header(data, header, check, stored=True)
     # With the action "fix" it is upright, or it would not be kept.
@@ -148,10 +138,8 @@ def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> Im
     is_unseen = orientation != 1 and not options.tells_orientation
     if options.tells_orientation:
         info = info._replace(orientation=orientation)
-    if options.strip_metadata or options.profile == "drop":
-        data = strip(
-            data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop"
-        )
+    if options.strip_metadata:
+        data = strip(data, info.format)
     return ImageToStore(data, info, (EXIF_KEPT,) if is_unseen else ())
 
 
@@ -162,8 +150,6 @@ def _encoded_anew(
         header = read_header(data)  # raises the fault, if it finds one
     check_bomb(header.info.format, header.info.width, header.info.height)
     encode = _format_of_fix(header, fixes, name) if options.encode == "keep" else options.encode
-    if options.profile == "srgb" and _converts(data, header, options):
-        fixes = (*fixes, PROFILE_FIX)
     return ImageToStore(
         *encode_pixels(data, header, options, target_of(data, header, options, fixes, encode)),
         fixes,

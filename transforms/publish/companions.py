@@ -139,7 +139,7 @@ def _state_domain(
         _state_integers(entry, feature.dtype)
     elif feature.kind == FeatureKind.BOX:
         entry.float_domain.min, entry.float_domain.max = 0, 1
-    elif feature.kind in PICTURES and feature.encoding not in ("raw", "tensor"):
+    elif feature.kind in PICTURES and feature.encoding != "raw":
         entry.image_domain.SetInParent()
 
 

@@ -4,9 +4,8 @@ Parts can be merged in any order and give the same bytes: a shard's sums are cor
 (`math.fsum`), and sums over shards are exact fractions of them.
 
 Without given edges, a value counts in one of four bins per power of two, as in HdrHistogram
-(https://hdrhistogram.github.io/HdrHistogram/), so no pass is needed to find the range; a bin
-of negative numbers holds its upper edge. To publish
-them, neighbors are joined until at most `MAX_BINS` are left.
+(https://hdrhistogram.github.io/HdrHistogram/), so no pass is needed to find the range. To publish
+them, neighbors are joined until at most `MAX_BINS` have values.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_BINS = 40
-_FIRST = 8192  # added to the number of a positive value's bin, so that all are above 0
-_ZERO = 0
-_LAST, _BINS = 1 << 14, 1 << 15  # above the numbers of all bins, and how many there are at most
+# Of all float32 but the smallest, which count as zero.
+_POSITIVE = np.outer(np.ldexp(1.0, np.arange(-24, 129)), [1, 1.25, 1.5, 1.75]).ravel()
+_EDGES = [*(-_POSITIVE[::-1]).tolist(), 0.0, *_POSITIVE.tolist()]
 
 
 def describe_numbers(
-    columns: Sequence[NDArray[Any]], edges: Sequence[float] | None = None
+    columns: Sequence[NDArray[Any]], edges: Sequence[float] = _EDGES
 ) -> list[dict[str, Any]]:
     """Return a part of a summary of each column, as JSON; {} without values.
 
@@ -48,12 +47,13 @@ def describe_numbers(
     zeros = np.bincount(owners[wide == 0], minlength=len(columns)).tolist()
     some = np.flatnonzero(owned)
     starts = (np.cumsum(owned) - owned)[some]
-    numbers, counts = np.unique(owners * _BINS + _bins_of(wide, edges), return_counts=True)
+    places = np.clip(np.searchsorted(edges, wide, "right") - 1, 0, len(edges) - 2)
+    numbers, counts = np.unique(owners * len(edges) + places, return_counts=True)
     bins: list[dict[str, int]] = [{} for _ in columns]
     for owner, number, count in zip(
-        *(each.tolist() for each in (*np.divmod(numbers + _LAST, _BINS), counts)), strict=True
+        *(each.tolist() for each in (*np.divmod(numbers, len(edges)), counts)), strict=True
     ):
-        bins[owner][str(number - _LAST)] = count
+        bins[owner][str(number)] = count
     plain, squares = wide.tolist(), (wide * wide).tolist()
     parts: list[dict[str, Any]] = [
         {"count": len(column)} if len(column) else {} for column in columns
@@ -130,7 +130,7 @@ def published(part: Mapping[str, Any], edges: Sequence[float] | None = None) -> 
         "mean": total / unit,
         "std": math.sqrt(max(variance, 0) / (square_unit * finite * unit * unit)),
         "zeros": part["zeros"],
-        "histogram": _joined_bins(bins) if edges is None else _fixed(bins, edges),
+        "histogram": _joined(bins) if edges is None else _fixed(bins, edges),
     }
 
 
@@ -138,69 +138,20 @@ def _fixed(bins: Mapping[int, int], edges: Sequence[float]) -> dict[str, Any]:
     return {"edges": list(edges), "counts": [bins.get(n, 0) for n in range(len(edges) - 1)]}
 
 
-def _joined_bins(found: Mapping[int, int]) -> dict[str, Any]:
-    """Return at most `MAX_BINS` bins that touch each other."""
-    for shift in range(32):
-        bins = _joined_by(found, shift)
-        if len(bins) <= MAX_BINS:
-            break
-    edges = [_edges_of(number, shift)[0] for number, _ in bins]
-    edges.append(_edges_of(bins[-1][0], shift)[1])
-    for place, (number, _) in enumerate(bins):
-        if number == _ZERO:  # reaches to its neighbors, or to the next bin's edge
-            edges[place], edges[place + 1] = _zero_edges(bins, place, shift)
-    return {"edges": edges, "counts": [count for _, count in bins]}
-
-
-def _bins_of(values: NDArray[np.float64], edges: Sequence[float] | None) -> NDArray[np.intp]:
-    if edges is not None:
-        return np.clip(np.searchsorted(edges, values, "right") - 1, 0, len(edges) - 2)
-    fractions, exponents = np.frexp(np.abs(values))
-    # `frexp` gives 0.5 to 1, so this is 0 to 3.
-    quarters = ((fractions - 0.5) * 8).astype(np.intp)
-    numbers = exponents.astype(np.intp) * 4 + quarters + _FIRST
-    return np.where(values == 0, _ZERO, np.where(values < 0, -numbers, numbers))
-
-
-def _joined_by(bins: Mapping[int, int], shift: int) -> list[tuple[int, int]]:
-    """Return (number, count) of ascending bins of 2 ** shift neighbors, with empty ones between."""
+def _joined(bins: Mapping[int, int]) -> dict[str, Any]:
+    """Return at most `MAX_BINS` bins with values, and each gap between them as an empty bin."""
+    shift = 0
+    while len({number >> shift for number in bins}) > MAX_BINS:
+        shift += 1
     joined: Counter[int] = Counter()
     for number, count in bins.items():
-        sign = (number > 0) - (number < 0)
-        # One more than the shifted number, or the lowest bin of a large shift would become that of
-        # zero.
-        joined[sign * ((abs(number) >> shift) + (number != _ZERO))] += count
-    numbers: list[int] = []
-    for some in (sorted(n for n in joined if n < 0), sorted(n for n in joined if n > 0)):
-        numbers += range(some[0], some[-1] + 1) if some else ()
-    if _ZERO in joined or (min(joined) < 0 < max(joined)):
-        numbers.append(_ZERO)
-    return [(number, joined[number]) for number in sorted(numbers)]
-
-
-def _edges_of(number: int, shift: int) -> tuple[float, float]:
-    if number == _ZERO:
-        return 0.0, 0.0
-    first = (abs(number) - 1) << shift
-    low, high = _edge(first), _edge(first + (1 << shift))
-    return (low, high) if number > 0 else (-high, -low)
-
-
-def _zero_edges(bins: Sequence[tuple[int, int]], place: int, shift: int) -> tuple[float, float]:
-    """Return the edges of the bin of zero: those of its neighbors, else its own width."""
-    below = _edges_of(bins[place - 1][0], shift)[1] if place else None
-    above = _edges_of(bins[place + 1][0], shift)[0] if place + 1 < len(bins) else None
-    if below is None and above is None:
-        return 0.0, 1.0
-    return (0.0 if below is None else below), (0.0 if above is None else above)
-
-
-def _edge(number: int) -> float:
-    """Return the lowest absolute value of a bin."""
-    exponent, quarter = divmod(number - _FIRST, 4)
-    if exponent < -1080:
-        return 0.0
-    try:
-        return math.ldexp(0.5 + quarter / 8, exponent)
-    except OverflowError:
-        return math.inf
+        joined[number >> shift] += count
+    edges, counts = [_EDGES[min(joined) << shift]], []
+    for number in sorted(joined):
+        low, high = number << shift, min(number + 1 << shift, len(_EDGES) - 1)
+        if edges[-1] < _EDGES[low]:
+            edges.append(_EDGES[low])
+            counts.append(0)
+        edges.append(_EDGES[high])
+        counts.append(joined[number])
+    return {"edges": edges, "counts": counts}

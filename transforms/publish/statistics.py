@@ -13,6 +13,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.stats_keys import (
     CHANNELS,
     FEATURES,
+    FIXES,
     LABEL_DEVIATION,
     LEAKS,
     NEAR_KEYS,
@@ -22,10 +23,6 @@ from shardwright.transforms.publish.number_sums import published
 from shardwright.transforms.rejects import REJECTED_LABELS
 
 RANGES = ("image_length", "width", "height")
-_COUNTS = ("label", "format")
-_OF_RANGE = ("min", "max", "sum", "count")
-_ALWAYS = tuple(f"{name}s" for name in _COUNTS)
-_ONLY_IF_ANY = ("fixes", REJECTED_LABELS)
 
 
 def describe_rows(
@@ -51,16 +48,14 @@ def describe_rows(
                 "sum": pc.sum(column).as_py(),
                 "count": len(column),
             }
-    for name in _COUNTS:
-        stats[f"{name}s"] = _count_values(rows[name])
+    stats |= {"labels": _count_values(rows["label"]), "formats": _count_values(rows["format"])}
     rejected = {} if rejected_labels is None else _count_values(rejected_labels)
-    found = {"fixes": dict(sorted((fixes or {}).items())), REJECTED_LABELS: rejected}
+    found = {FIXES: dict(fixes or {}), REJECTED_LABELS: rejected}
     return stats | {name: counts for name, counts in found.items() if counts}
 
 
 def _count_values(column: pa.Array | pa.ChunkedArray) -> dict[str, int]:
     counted = pc.value_counts(column.drop_null()).to_pylist()
-    counted.sort(key=lambda item: item["values"])
     return {str(item["values"]): item["counts"] for item in counted}
 
 
@@ -87,17 +82,15 @@ def without_found(stats: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_published(total: Mapping[str, Any]) -> dict[str, Any]:
     """Return statistics as published, of a sum of the parts of `describe_rows`."""
-    # The keys in this order, which a sidecar does not keep.
-    ranges = {
-        name: {key: total[name][key] for key in _OF_RANGE} for name in RANGES if name in total
-    }
-    counts = {
-        name: dict(sorted(found.items(), key=lambda item: (len(item[0]), item[0])))
-        for name in (*_ALWAYS, *_ONLY_IF_ANY)
-        if (found := total.get(name, {})) or name in _ALWAYS
+    total = {"labels": {}, "formats": {}, **total}
+    # Sorted, because the order of shards, and of keys in a sidecar, is not that of the rows.
+    stats = {
+        name: dict(sorted(total[name].items(), key=lambda item: (len(item[0]), item[0])))
+        for name in (*RANGES, "labels", "formats", FIXES, REJECTED_LABELS)
+        if name in total
     }
     features = {
         name: {"of": numbers["of"], **published(numbers)}
         for name, numbers in sorted(total.get(FEATURES, {}).items())
     }
-    return {**ranges, **counts, **({FEATURES: features} if features else {})}
+    return {**stats, FEATURES: features} if features else stats

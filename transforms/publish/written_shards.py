@@ -38,14 +38,15 @@ class WrittenShards:
 
     def add(self, summary: ShardSummary) -> None:
         split = summary.name.split
+        assert summary.sidecar is not None, "it is written, so its summary has it"
         info = ShardInfo(
             summary.name.index,
             summary.num_records,
             summary.num_bytes,
             summary.crc32c,
             summary.digest,
+            *summary.sidecar,
             summary.etag,
-            *(summary.sidecar or (None, None)),
         )
         self.infos[split].append(info)
         # Added at once, not kept: see above.

@@ -7,7 +7,7 @@ index's row, so that rows of the new index never describe other bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,7 +28,6 @@ from shardwright.format.records import (
 )
 from shardwright.format.schema import ExampleSchema
 from shardwright.images.kinds import ImageInfo
-from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.inputs.file_rules import Problem
 from shardwright.transforms.internal_errors import fault_of
 from shardwright.transforms.publish.feature_statistics import described_features
@@ -53,13 +52,8 @@ _IMAGE_BYTES = "image_bytes"
 
 @dataclass(frozen=True)
 class CopiedRecords(RecordMaker):
-    """A maker that copies records.
+    """A maker that copies records."""
 
-    Attributes:
-        hashes: The rule for hashes that an older dataset lacks, if its records can be hashed.
-    """
-
-    hashes: FeatureHashes | None = None
     decodes, may_crash = False, False
 
     def places(self, references: pa.RecordBatch) -> pa.RecordBatch:
@@ -67,9 +61,7 @@ class CopiedRecords(RecordMaker):
 
     def make(self, rows: ReadRows, job: WriteJob) -> Chunk:
         references = rows.references
-        hashes = references.column(HASH)
-        lacks_hashes = self.hashes is not None and hashes.null_count > 0
-        described = _described_in(job.schema, every=lacks_hashes)
+        described = _described_in(job.schema)
         found, faults = _read_copies(references, rows.reads, described)
         intact = _intact(found, faults)
         copies = [copy for copy, _ in intact]
@@ -88,16 +80,11 @@ class CopiedRecords(RecordMaker):
             rejects=[Reject(ids[n], uris[n], *faults[n]) for n in sorted(faults)],
             fixes=Counter(),
             extra=extra,
-            columns=_columns_of(copies, described, hashes, job.schema, self.hashes),
+            columns=_columns_of(copies, described),
         )
 
     def described(self, shard: ShardRows) -> pa.RecordBatch | None:
         return concat(shard.columns) if shard.columns else None
-
-    def index_columns(self, shard: ShardRows) -> Mapping[str, pa.Array]:
-        if self.hashes is None or not shard.columns:
-            return {}
-        return {HASH: concat(shard.columns).column(HASH)}
 
 
 class _Copy(NamedTuple):
@@ -107,7 +94,7 @@ class _Copy(NamedTuple):
         row: The number of its row in the chunk.
         frame: The record with its frame.
         image_offset: Start of the image in the frame; it ends with the record's data.
-        crc: The CRC32C of its data by the index; None if that is of an earlier release.
+        crc: The CRC32C of its data by the index.
         origin: Its `ORIGIN`.
         values: The values of features with statistics.
     """
@@ -115,7 +102,7 @@ class _Copy(NamedTuple):
     row: int
     frame: bytes
     image_offset: int
-    crc: int | None
+    crc: int
     origin: dict[str, Any]
     values: list[Any]
 
@@ -185,7 +172,7 @@ def _opened(
     frame: bytes,
     origin: dict[str, Any],
     image_bytes: int,
-    crc: int | None,
+    crc: int,
     described: Sequence[_Described],
 ) -> _Copy:
     """Return a record whose length is intact, with the values of features."""
@@ -204,11 +191,7 @@ def _intact(copies: Sequence[_Copy], faults: dict[int, Problem]) -> list[tuple[_
     intact = []
     for copy in copies:
         data = value(copy.frame[HEADER_BYTES:-FOOTER_BYTES])
-        # The index of an earlier release states the checksum of the image alone.
-        is_stated = copy.crc == data or (
-            copy.crc is None and value(copy.image) == copy.origin["crc32c"]
-        )
-        if is_stated and copy.frame[-FOOTER_BYTES:] == frame_footer(data):
+        if copy.crc == data and copy.frame[-FOOTER_BYTES:] == frame_footer(data):
             intact.append((copy, data))
         else:
             told = _damaged(copy.origin, "its bytes or its index row are damaged")
@@ -234,9 +217,8 @@ def _framed(intact: Sequence[tuple[_Copy, int]]) -> FramedRecords:
     )
 
 
-def _described_in(schema: ExampleSchema, *, every: bool) -> list[_Described]:
-    features = schema.column_features if every else described_features(schema)
-    stored = [feature.stored[0] for feature in features]
+def _described_in(schema: ExampleSchema) -> list[_Described]:
+    stored = [feature.stored[0] for feature in described_features(schema)]
     return [
         _Described(
             one.key.encode(),
@@ -248,34 +230,12 @@ def _described_in(schema: ExampleSchema, *, every: bool) -> list[_Described]:
     ]
 
 
-def _columns_of(
-    copies: Sequence[_Copy],
-    described: Sequence[_Described],
-    hashes: pa.Array,
-    schema: ExampleSchema,
-    rule: FeatureHashes | None,
-) -> pa.RecordBatch | None:
-    """Return the columns of features with statistics, and the hashes of features; None if none.
-
-    Args:
-        copies: The records.
-        described: The features whose values they have.
-        hashes: The hashes of all rows, null where the index has none.
-        schema: The features.
-        rule: As in `CopiedRecords.hashes`.
-    """
+def _columns_of(copies: Sequence[_Copy], described: Sequence[_Described]) -> pa.RecordBatch | None:
+    """Return the columns of features with statistics; None if there are none."""
     columns = {
         one.column: pa.array([copy.values[number] for copy in copies], one.type)
         for number, one in enumerate(described)
     }
-    if rule is not None:
-        kept = hashes.take(pa.array([copy.row for copy in copies], pa.int64()))
-        if hashes.null_count:
-            # Hashes that the index has stay: they are of INPUT's columns, which a record may not
-            # tell.
-            kept = pc.coalesce(kept, rule.of_records(pa.RecordBatch.from_pydict(columns)))
-        names = [extra_name(each.stored[0].key) for each in described_features(schema)]
-        columns = {name: columns[name] for name in names} | {HASH: kept}
     return pa.RecordBatch.from_pydict(columns) if columns else None
 
 

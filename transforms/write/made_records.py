@@ -14,8 +14,8 @@ class ImageToStore(NamedTuple):
     Attributes:
         data: Its bytes; for an unchanged image, the same object that was given.
         info: Their properties.
-        fixes: The names of the fixed faults; 'profile' if colors were converted to sRGB, and
-            `EXIF_KEPT` for an image that viewers turn by its EXIF and training does not.
+        fixes: The names of the fixed faults, and `EXIF_KEPT` for an image that viewers turn by its
+            EXIF and training does not.
     """
 
     data: bytes

@@ -97,7 +97,7 @@ def write_records(plan: ShardPlan, job: WriteJob) -> Callable[[], Written]:
     if job.may_crash and has_died(*attempt):
         # Replaces reads that have begun above: their results are dropped.
         chunks = make_alone(plan.references, job)
-    rows = WrittenRows(plan, job)
+    rows = WrittenRows(plan.references, job)
     with _explaining_removal(job), ExitStack() as stack:
         if job.may_crash:
             # Before the sink, so that it is removed after the shard is in place.
@@ -171,7 +171,7 @@ def _finish_own(
         stats=rows.describe(table),
         # Before the sidecar, whose summary counts them: a finished shard has its list.
         reject_file=write_rejects(job.root, plan.name.rejects, rows.rejects),
-        signals_file=rows.write_extra(),
+        signals_file=rows.write_extra(plan.name),
     )
     return write_sidecar(job.root, summary, table), rows.rejects
 

@@ -7,7 +7,7 @@ The records have the same bytes as those of `WriteShards`: the same code makes t
   on average only, sizes in bytes less so, and a shard may be empty.
 * The order, and which record is in which shard, differ between runs.
 * A stopped build does not resume; it starts over.
-* Every worker that indexes holds the origin of each image in memory, about 200 bytes per image.
+* Every worker that indexes holds the index row of each image in memory, about 250 bytes per image.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
+import pyarrow.compute as pc
 from apache_beam import pvalue
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.pvalue import AsList, AsSingleton
 
-from shardwright.format.index import ShardSummary, write_sidecar
+from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
+from shardwright.format.schema import Source
 from shardwright.transforms.free_output import is_beam_leftover
 from shardwright.transforms.metrics import count, count_rejects, count_written, timed
 from shardwright.transforms.output_state import Clearance
@@ -37,13 +39,13 @@ from shardwright.transforms.reject_files import pack_rejects, unpack_rejects, wr
 from shardwright.transforms.rejects import count_reasons, rejects_in, rejects_to_table
 from shardwright.transforms.routing import Routed
 from shardwright.transforms.write.examples import ExampleEncoder, FramedRecords
-from shardwright.transforms.write.image_chunks import MEASURED, chunk_bounds, measured
+from shardwright.transforms.write.image_chunks import chunk_bounds
 from shardwright.transforms.write.image_reads import start_reads
-from shardwright.transforms.write.record_index import ORIGIN_SCHEMA, index_shard
+from shardwright.transforms.write.record_index import index_shard, moved_rows
 from shardwright.transforms.write.write_job import Chunk, ReadRows, WriteJob
-from shardwright.transforms.write.written_rows import original_column
+from shardwright.transforms.write.written_rows import WrittenRows
 
-_ORIGINS, _REJECTS = "origins", "rejects"
+_ROWS, _REJECTS = "rows", "rejects"
 _POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard
 
 _PlannedChunk = tuple[ShardName, pa.RecordBatch]
@@ -75,13 +77,13 @@ class WriteWithBeam(beam.PTransform):
     def expand(self, plans: beam.PCollection) -> Routed:
         clearance = AsSingleton(self._clearance)
         encode = beam.ParDo(_EncodeFn(), job=self._job, clearance=clearance).with_output_types(
-            _Record, **{_ORIGINS: pa.RecordBatch, _REJECTS: _PlacedRejects}
+            _Record, **{_ROWS: pa.RecordBatch, _REJECTS: _PlacedRejects}
         )
         encoded = (
             plans
             | "Cut" >> beam.FlatMap(cut_plan).with_output_types(_PlannedChunk)
             | "Spread" >> beam.Reshuffle()  # (planned shard, references of a chunk)
-            | "Encode" >> encode.with_outputs(_ORIGINS, _REJECTS, main="records")
+            | "Encode" >> encode.with_outputs(_ROWS, _REJECTS, main="records")
         )
         files = [self._write(encoded.records, split) for split in self._shards]
         written = files | "Written" >> beam.Flatten(
@@ -95,8 +97,7 @@ class WriteWithBeam(beam.PTransform):
             >> beam.Map(
                 _finish_shard,
                 job=self._job,
-                clearance=clearance,
-                origins=AsList(encoded[_ORIGINS]),
+                rows=AsList(encoded[_ROWS]),
                 written=AsList(written),
             ).with_output_types(ShardSummary)
         )
@@ -129,13 +130,15 @@ class WriteWithBeam(beam.PTransform):
 
 
 class _EncodeFn(beam.DoFn):
-    """A DoFn that encodes a chunk: yields (split, record), and tags its origins and rejects."""
+    """A DoFn that encodes a chunk: yields (split, record), and tags its index rows and rejects."""
 
     def process(
         self, planned: _PlannedChunk, job: WriteJob, clearance: Clearance
     ) -> Iterator[_Record | pvalue.TaggedOutput]:
         name, references = planned
-        encoder = ExampleEncoder(job.with_vocabularies(clearance.vocabularies).schema)
+        # The job was made before the vocabularies were learned, in the same graph.
+        job = job.with_vocabularies(clearance.vocabularies)
+        encoder = ExampleEncoder(job.schema)
         count("images_in", references.num_rows)
         with timed("encode_chunk_msec"):
             known = encoder.encode_known(references) if job.maker.encodes_rows else []
@@ -143,7 +146,8 @@ class _EncodeFn(beam.DoFn):
             chunk = job.maker.make(ReadRows(references, reads, 0, known, encoder), job)
         for record in unframe(chunk.framed):
             yield name.split, record
-        yield pvalue.TaggedOutput(_ORIGINS, origins_of(chunk, references))
+        for rows in index_rows(chunk, references, job).to_batches():
+            yield pvalue.TaggedOutput(_ROWS, rows)
         count_rejects(chunk.rejects)
         if chunk.rejects:
             packed = pack_rejects(rejects_to_table(chunk.rejects))
@@ -168,17 +172,12 @@ def unframe(framed: FramedRecords) -> Iterator[bytes]:
         start += length
 
 
-def origins_of(chunk: Chunk, references: pa.RecordBatch) -> pa.RecordBatch:
-    """Return what the records of a chunk lack about their images, with `ORIGIN_SCHEMA`."""
-    kept = references.take(pa.array(chunk.rows, pa.int64()))
-    own = {
-        name: pa.array(measured(chunk, name), ORIGIN_SCHEMA.field(name).type) for name in MEASURED
-    }
-    own["id"] = pa.array(chunk.ids, pa.string())
-    arrays = [
-        own[name] if name in own else original_column(kept, name) for name in ORIGIN_SCHEMA.names
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=ORIGIN_SCHEMA)
+def index_rows(chunk: Chunk, references: pa.RecordBatch, job: WriteJob) -> pa.Table:
+    """Return the index rows of a chunk, with offsets from the start of each record."""
+    collected = WrittenRows(references, job)
+    collected.add(chunk, 0)
+    rows = collected.to_table()
+    return moved_rows(rows, pc.negate(rows["offset"]))
 
 
 def _take_split(record: _Record, split: str) -> Iterator[bytes]:
@@ -190,23 +189,22 @@ def _finish_shard(
     known: tuple[str, Mapping[str, Sequence[Any]]],
     *,
     job: WriteJob,
-    clearance: Clearance,
-    origins: Sequence[pa.RecordBatch],
+    rows: Sequence[pa.RecordBatch],
     written: Sequence[str],
 ) -> ShardSummary:
     # Only awaited: a file in place counts, even if a retried rename no longer reports its name.
     del written
     (name,), rejected = known[1]["name"], known[1]["rejects"]
-    # The job was made before the vocabularies were learned, in the same graph.
-    schema = job.with_vocabularies(clearance.vocabularies).schema
+    id_feature = job.schema.find(Source.ID)
+    assert id_feature is not None, "a build with `--writer beam` checks it"
     with timed("index_shard_msec"):
-        summary, rows = index_shard(
-            job.root, name, schema, pa.Table.from_batches(origins, ORIGIN_SCHEMA)
+        summary, indexed = index_shard(
+            job.root, name, id_feature, pa.Table.from_batches(rows, INDEX_SCHEMA)
         )
     rejects = [reject for packed in rejected for reject in rejects_in(unpack_rejects(packed))]
     file = write_rejects(job.root, name.rejects, rejects)
     summary = replace(summary, rejects=count_reasons(rejects), reject_file=file)
-    summary = write_sidecar(job.root, summary, rows)
+    summary = write_sidecar(job.root, summary, indexed)
     count_written(summary)
     return summary
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from shardwright.format.contents import FileContent
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.format.naming import ShardName
 from shardwright.transforms.publish.feature_statistics import describe_features
 from shardwright.transforms.publish.statistics import describe_rows
 from shardwright.transforms.references import (
@@ -38,12 +38,12 @@ class WrittenRows:
         rejects: The rejects of all chunks.
     """
 
-    def __init__(self, plan: ShardPlan, job: WriteJob) -> None:
+    def __init__(self, references: pa.RecordBatch, job: WriteJob) -> None:
         self.rejects: list[Reject] = []
-        self._name, self._job = plan.name, job
+        self._job = job
         self._measured: list[Any] = []  # `Chunk.extra` of each
         self._copied: list[pa.RecordBatch] = []  # `Chunk.columns`
-        self._references = plan.references
+        self._references = references
         self._rows: list[int] = []
         self._columns: dict[str, list[object]] = {
             name: [] for name in INDEX_SCHEMA.names if name not in _REFERENCED
@@ -95,10 +95,10 @@ class WrittenRows:
         """Return the references of the records."""
         return self._references.take(pa.array(self._rows, pa.int64()))
 
-    def write_extra(self) -> FileContent | None:
+    def write_extra(self, name: ShardName) -> FileContent | None:
         """Write the shard's file of measurements, and return its content; None if unwanted."""
         extra = self._job.extra
-        return None if extra is None else extra.write(self._job.root, self._name, self._measured)
+        return None if extra is None else extra.write(self._job.root, name, self._measured)
 
     def describe(self, table: pa.Table) -> Mapping[str, Any]:
         """Return the statistics of the shard with this index."""

@@ -64,8 +64,8 @@ WRONG_VALUES = cases("""
 --encode gif => argument --encode: invalid choice: 'gif'
 --encode raw => --encode 'raw' needs one shape for all images, got no resize: give a width and
     height
---resize 224x224 => --encode 'keep' stores files unchanged, got resize 224x224: choose jpeg, png,
-    raw or tensor
+--resize 224x224 => --encode 'keep' stores files unchanged, got resize 224x224: choose jpeg, png
+    or raw
 --resize 224 --encode jpeg => --resize must be WIDTHxHEIGHT in pixels, such as 224x224, got '224'
 --resize 0x5 --encode jpeg => --resize must be WIDTHxHEIGHT
 --resize -1x5 --encode jpeg => argument --resize: expected one argument

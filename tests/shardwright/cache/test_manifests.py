@@ -179,8 +179,8 @@ def test_an_index_that_is_wrong_damaged_or_missing(s3_server: StoreServer, tmp_p
     put_object(s3_server, uris[1], b"PAR1")
     delete_object(s3_server, uris[2])
     errors = [
-        (StorageError, "is not the index of the shard"),
-        (StorageError, "cannot be read"),
+        (StorageError, "is damaged, or of another build"),
+        (StorageError, "is damaged, or of another build"),
         (MissingError, "is missing: the index of noise-train"),
     ]
     with ShardCache(root, at(tmp_path / "cache")) as cache:

@@ -18,6 +18,7 @@ from shardwright.format.manifest import (
     FORMAT_VERSION,
     Manifest,
     read_manifest,
+    seal,
     write_json,
 )
 from shardwright.format.naming import ShardName
@@ -38,7 +39,9 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
 VALUE = st.one_of(TEXT, st.integers(), st.none(), st.booleans(), st.lists(TEXT, max_size=3))
 JSON = st.dictionaries(TEXT, VALUE, max_size=3)
 COUNT = st.integers(0, 10**9)
-SHARD = st.tuples(COUNT, st.integers(16 * 10**9, 2**40), st.integers(0, 2**32 - 1), TEXT)
+SHARD = st.tuples(
+    COUNT, st.integers(16 * 10**9, 2**40), st.integers(0, 2**32 - 1), TEXT, COUNT, COUNT
+)
 
 
 @st.composite
@@ -57,21 +60,21 @@ def manifests(draw: st.DrawFn) -> Manifest:
 
 
 def small_manifest() -> Manifest:
-    shards = (ShardInfo(0, 10, 1000, 7, "d0"), ShardInfo(1, 9, 900, 8, "d1"))
+    shards = (ShardInfo(0, 10, 1000, 7, "d0", 0, 0), ShardInfo(1, 9, 900, 8, "d1", 0, 0))
     splits = {"train": SplitInfo("train", shards)}
     rest = ({"corrupt": 2}, 21, {"seed": 3}, "f", {"input": "x"})
     return Manifest("zoo", "1.0.0", SCHEMA, splits, *rest)
 
 
 def write_manifest(root: Path, **changes: Any) -> Path:
-    write_json(Folder(str(root)), "manifest.json", small_manifest().to_json() | changes)
+    (root / "manifest.json").write_bytes(seal(small_manifest().to_json() | changes))
     return root
 
 
 @given(manifests())
 def test_it_comes_back(tmp_path_factory: pytest.TempPathFactory, manifest: Manifest) -> None:
     root = Folder(str(tmp_path_factory.getbasetemp() / "manifest"))
-    write_json(root, "manifest.json", manifest.to_json())
+    root.write_bytes("manifest.json", manifest.to_bytes())
     assert read_manifest(root) == manifest
     assert Manifest.from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
 
@@ -162,7 +165,7 @@ NEEDED = small_manifest().to_json().keys() - {"format_version", "num_records", "
 def test_a_manifest_that_lacks_a_part(key: str, tmp_path: Path) -> None:
     content = small_manifest().to_json()
     del content[key]
-    write_json(Folder(str(tmp_path)), "manifest.json", content)
+    (tmp_path / "manifest.json").write_bytes(seal(content))
     what = rf"manifest\.json is damaged \(\$: object missing required field {key}\): rebuild"
     with pytest.raises(NotADatasetError, match=what):
         read_manifest(Folder(str(tmp_path)))

@@ -21,7 +21,7 @@ TAGS = Feature("tags", FeatureKind.BYTES, shape=(None,))
 
 
 def manifest_of(sizes: list[tuple[int, int]], class_names: Any = ("a", "b")) -> Manifest:
-    shards = tuple(ShardInfo(index, *size, 0, "") for index, size in enumerate(sizes))
+    shards = tuple(ShardInfo(index, *size, 0, "", 0, 0) for index, size in enumerate(sizes))
     schema = ExampleSchema((IMAGE, LABEL, TAGS) if class_names else (IMAGE, TAGS), class_names)
     splits = {"train": SplitInfo("train", shards, {"formats": {"jpeg": 3}})}
     settings, provenance = {"seed": 3}, {"input": None}

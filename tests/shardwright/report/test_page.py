@@ -78,7 +78,10 @@ def manifest_of(**changes: Any) -> Manifest:
         "labels": {"1": 1500},
         "formats": {"jpeg": 1500},
     }
-    shards = (ShardInfo(0, 1000, 2_000_000, 1, "d"), ShardInfo(1, 500, 1_000_000, 1, "d"))
+    shards = (
+        ShardInfo(0, 1000, 2_000_000, 1, "d", 0, 0),
+        ShardInfo(1, 500, 1_000_000, 1, "d", 0, 0),
+    )
     manifest = Manifest(
         name="flowers",
         version="1.0.0",
@@ -158,7 +161,7 @@ def test_20_000_classes_are_a_small_page() -> None:
 
 
 def test_an_unlabeled_dataset_without_rejects_or_provenance() -> None:
-    train = SplitInfo("train", (ShardInfo(0, 1, 100, 1, "d"),), {"labels": {}, "formats": {}})
+    train = SplitInfo("train", (ShardInfo(0, 1, 100, 1, "d", 0, 0),), {"labels": {}, "formats": {}})
     schema = image_classification().with_class_names(())
     page = page_of(schema=schema, rejects={}, splits={"train": train}, provenance={})
     assert "None." in page.texts
@@ -167,13 +170,6 @@ def test_an_unlabeled_dataset_without_rejects_or_provenance() -> None:
 
 def test_a_dataset_without_records() -> None:
     assert "0" in page_of(splits={}, rejects={}, num_inputs=0).texts
-
-
-def test_a_build_that_wrote_nothing_has_a_time() -> None:
-    """An append whose new inputs all are rejects, and shards finished in the second of the plan."""
-    for written in ([[1, 0, 0], [2, 0, 0]], [[0, 1, 9], [0, 2, 18]]):
-        timing = {"planning_s": 1, "writing_s": 2, "reused_shards": 0, "written": written}
-        assert "Time" in page_of(provenance={"timing": timing}).headings
 
 
 def test_a_section_that_fails_says_so_and_the_others_are_there(
@@ -266,7 +262,7 @@ def test_rejects_have_their_message_path_and_picture() -> None:
 @pytest.mark.parametrize(("key", "sign"), [("duplicates", "="), ("near_duplicates", "\u2248")])
 def test_duplicates_are_pairs(key: str, sign: str) -> None:
     leak = {"records": 1, "unchecked": 0, "examples": [["a", "b"]]}
-    shard = (ShardInfo(0, 1, 100, 1, "d"),)
+    shard = (ShardInfo(0, 1, 100, 1, "d", 0, 0),)
     splits = {
         "test": SplitInfo("test", shard, {key: {"train": leak}}),
         "train": SplitInfo("train", shard, {key: {"test": leak | {"examples": [["b", "a"]]}}}),
@@ -368,7 +364,7 @@ def test_values_of_features_and_channels_are_those_of_the_statistics() -> None:
         "channels": channels,
         "signals": signals,
     }
-    splits = {"train": SplitInfo("train", (ShardInfo(0, 9, 100, 1, "d"),), stats)}
+    splits = {"train": SplitInfo("train", (ShardInfo(0, 9, 100, 1, "d", 0, 0),), stats)}
     pixels = np.zeros((8, 8, 3), np.uint8)
     shown = [picture(0, measured=measure_picture(pixels))]
     page = page_of(ReportData(manifest_of(splits=splits), pictures=shown))

@@ -182,10 +182,10 @@ def test_each_picture_of_a_grown_dataset_has_an_anchor_of_its_own(tmp_path: Path
     assert set(re.findall(r'data-of="([^"]+)"', page)) <= set(anchors)
 
 
-def test_masks_and_tensors_have_pictures(tmp_path: Path) -> None:
+def test_raw_pixels_have_pictures(tmp_path: Path) -> None:
     given = make_images(tmp_path / "in", 3, side=40)
     out = tmp_path / "out"
-    assert build(given, out, "--encode", "tensor") == 0
+    assert build(given, out, "--encode", "raw", "--resize", "40x40") == 0
     shown = IMAGES.findall((out / "report.html").read_text())
     found = [np.asarray(Image.open(io.BytesIO(base64.b64decode(data)))) for _, data in shown]
     assert len(found) == 3

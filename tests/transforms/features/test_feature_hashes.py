@@ -12,7 +12,6 @@ from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
 from shardwright.schemas.image_classification import image_classification
 from shardwright.transforms.features.feature_hashes import FeatureHashes
-from shardwright.transforms.features.rows import index_references
 from shardwright.transforms.references import HASH, PICTURE_TYPE
 from tests.support.helpers import references
 
@@ -110,21 +109,3 @@ def test_without_columns_only_asked_for_labels_are_hashed() -> None:
     assert [HASH in batch.schema.names for batch in plain.settle(rows)] == [False]
     assert len(np.unique(labeled.of(rows))) == 2
     assert (plain.names, labeled.names) == ([], ["label"])
-
-
-def test_records_of_an_older_dataset_have_the_same_hashes() -> None:
-    """As `compact` computes them, from stored values and names."""
-    schema = schema_of(BOXES, TEXT, NUMBER, LABELS, TEXTS, NAME).with_class_names(("cat",))
-    columns = {"x/boxes": [[[0.0, 0.5, 1.0, 1.0]], []], "x/text": ["héllo", None],
-               "x/number": ["-3", "4"], "x/labels": [["b", "a", "b"], ["c"]],
-               "x/texts": [["a", ""], []], "x/name": ["two", "one"]}  # fmt: skip
-    rows, names = references(["a", "b"], label="cat", extras=columns), ("a", "b", "c")
-    words = {"label": ("cat",), "labels": names, "name": ("one", "two")}
-    schema = schema.with_vocabularies(words)
-    rule = FeatureHashes(schema)
-    (settled,) = rule.settle(rows)
-    (stored,) = index_references(settled, schema, words)
-    assert rule.follow_from_records
-    assert rule.of_records(stored) == rule.of(rows)
-    others = [FeatureHashes(schema_of(each)).follow_from_records for each in (MASK, WORDS)]
-    assert others == [False, False]

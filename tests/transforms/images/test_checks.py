@@ -36,9 +36,9 @@ ENCODED = (
     EncodeOptions(), EncodeOptions("raw", (9, 7)), EncodeOptions("png"), EncodeOptions("jpeg"),
 )  # fmt: skip
 STORED = (
-    EncodeOptions(policy=FIX, strip_metadata=True, color_profile="srgb"),
-    EncodeOptions(strip_metadata=True, color_profile="drop"),
-    EncodeOptions("tensor", color_profile="srgb", max_side=30),
+    EncodeOptions(policy=FIX, strip_metadata=True),
+    EncodeOptions(strip_metadata=True),
+    EncodeOptions("png", max_side=30),
 )
 
 

@@ -215,9 +215,9 @@ RESIZE = "resize must be two whole numbers of pixels (width, height) from 1 to 6
 
 
 @pytest.mark.parametrize(("values", "message"), [
-    ({"encode": "webp"}, "encode must be one of keep, jpeg, png, raw, tensor, got 'webp'"),
+    ({"encode": "webp"}, "encode must be one of keep, jpeg, png, raw, got 'webp'"),
     ({"encode": "keep", "resize": (8, 8)},
-     "encode 'keep' stores files unchanged, got resize 8x8: choose jpeg, png, raw or tensor"),
+     "encode 'keep' stores files unchanged, got resize 8x8: choose jpeg, png or raw"),
     ({"encode": "raw"},
      "encode 'raw' needs one shape for all images, got no resize: give a width and height"),
     ({"quality": 0}, f"{QUALITY}0: 90 is the default"),

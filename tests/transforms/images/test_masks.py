@@ -82,7 +82,7 @@ def test_reasons_of_what_is_no_mask(check: str) -> None:
             encode_mask(data, KEEP, check=check)
 
 
-@pytest.mark.parametrize("encode", ["jpeg", "png", "raw", "tensor"])
+@pytest.mark.parametrize("encode", ["jpeg", "png", "raw"])
 def test_it_is_a_png_however_images_are_encoded(encode: Any) -> None:
     stored, info = encode_mask(mask_png(), EncodeOptions(encode, (20, 15)))
     assert info == ImageInfo("png", 20, 15, 1)

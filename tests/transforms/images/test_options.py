@@ -19,7 +19,6 @@ SIDES = st.integers(1, 3000)
 SIZES = st.tuples(SIDES, SIDES)
 FITS = st.sampled_from(["cover", "contain", "stretch"])
 Size = tuple[int, int]
-FLOATS = "--encode raw --resize 8x8 --tensor-dtype float32"
 
 
 def options_of(args: str = "") -> BuildOptions:
@@ -28,15 +27,13 @@ def options_of(args: str = "") -> BuildOptions:
 
 def test_all_of_them_from_the_command_line() -> None:
     args = (
-        "--encode tensor --resize 64x48 --fit cover --grayscale --tensor-dtype float32 "
-        "--normalize -1..1 "
-        "--color-profile srgb --strip-metadata --on exif=keep --on alpha=reject "
+        "--encode raw --resize 64x48 --fit cover --grayscale "
+        "--strip-metadata --on exif=keep --on alpha=reject "
         "--max-pixels 1000 --max-aspect 2.5 --min-side 9"
     )
     policy = ImagePolicy({PolicyFault.EXIF: "keep", PolicyFault.ALPHA: "reject"}, 1000, 2.5, 9)
     expected = EncodeOptions(
-        "tensor", (64, 48), fit="cover", grayscale=True, tensor_dtype="float32",
-        normalize="-1..1", color_profile="srgb", strip_metadata=True, policy=policy,
+        "raw", (64, 48), fit="cover", grayscale=True, strip_metadata=True, policy=policy,
     )  # fmt: skip
     assert options_of(args).encode == expected
     options = options_of("--encode jpeg --max-side 640 --quality 7")
@@ -60,18 +57,6 @@ def test_all_of_them_from_the_command_line() -> None:
      "--resize gives all images one size, max-side a maximum"),
     ("--encode png --fit cover", "--fit 'cover' needs resize, got none"),
     ("--encode raw --max-side 64", "--encode 'raw' needs one shape for all images"),
-    ("--encode png --tensor-dtype float32",
-     "--tensor-dtype float32 needs encode 'raw' or 'tensor', got 'png'"),
-    ("--encode tensor --normalize -1..1",
-     "--normalize -1..1 needs tensor-dtype float32, got uint8"),
-    (f"{FLOATS} --grayscale --normalize 0,0,0/1,1,1",
-     "--normalize 0,0,0/1,1,1 has 3 channels, but grayscale images have 1"),
-    (f"{FLOATS} --normalize 0..255", "--normalize must be 0..1, -1..1 or MEAN/DEVIATION"),
-    (f"{FLOATS} --normalize 0.5/0", "got '0.5/0' (a deviation must be above 0"),
-    (f"{FLOATS} --normalize 0,0,0/1", "and there must be one per mean)"),
-    (f"{FLOATS} --normalize 0,0/1,1", "(1 or 3 finite numbers)"),
-    ("--encode tensor --color-profile keep",
-     "--color-profile keep: encode 'tensor' cannot hold a profile"),
     ("--encode png --max-side 64 --min-side 65",
      "--min-side 65 is above max-side 64: no image has both"),
 ])  # fmt: skip
@@ -82,23 +67,18 @@ def test_wrong_values_on_the_command_line(args: str, message: str) -> None:
 
 
 def test_choices() -> None:
-    for name in ("fit", "tensor_dtype", "color_profile"):
-        message = f"{name.replace('_', '-')} must be one of .*, got 'other'"
-        with pytest.raises(ValueError, match=message):
-            EncodeOptions("tensor", (8, 8), **{name: "other"})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"fit must be one of .*, got 'other'"):
+        EncodeOptions("raw", (8, 8), fit="other")  # type: ignore[arg-type]
 
 
 def test_settings_hold_every_option_that_decides_bytes() -> None:
     """Two builds resume one another's shards only where these are equal."""
     changes = (
-        "", "--fit cover", "--fit contain", "--grayscale", "--tensor-dtype float32",
-        "--tensor-dtype float32 --normalize -1..1",
-        "--color-profile srgb", "--strip-metadata", "--on exif=keep", "--on exif=reject",
+        "", "--fit cover", "--fit contain", "--grayscale",
+        "--strip-metadata", "--on exif=keep", "--on exif=reject",
         "--on alpha=reject", "--max-pixels 9", "--max-aspect 3", "--min-side 3", "--quality 3",
     )  # fmt: skip
-    settings = [
-        options_of(f"--encode tensor --resize 64x48 {change}").settings for change in changes
-    ]
+    settings = [options_of(f"--encode raw --resize 64x48 {change}").settings for change in changes]
     assert len({repr(each["encode"]) for each in settings}) == len(changes)
 
 
@@ -119,11 +99,8 @@ def test_settings_of_older_datasets_are_still_the_same() -> None:
 @pytest.mark.parametrize(("options", "shape"), [
     (EncodeOptions(), ()), (EncodeOptions("jpeg"), ()), (EncodeOptions("raw", (8, 6)), (6, 8, 3)),
     (EncodeOptions("raw", (8, 6), grayscale=True), (6, 8, 1)),
-    (EncodeOptions("tensor"), (None, None, 3)),
-    (EncodeOptions("tensor", grayscale=True), (None, None, 1)),
-    (EncodeOptions("tensor", max_side=9), (None, None, 3)),
 ])  # fmt: skip
-def test_shape(options: EncodeOptions, shape: tuple[int | None, ...]) -> None:
+def test_shape(options: EncodeOptions, shape: tuple[int, ...]) -> None:
     assert options.shape == shape
 
 

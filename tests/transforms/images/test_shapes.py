@@ -95,7 +95,7 @@ def test_max_side_only_shrinks() -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
-@pytest.mark.parametrize("encode", ["jpeg", "png", "raw", "tensor"])
+@pytest.mark.parametrize("encode", ["jpeg", "png", "raw"])
 def test_grayscale_is_one_channel(mode: str, encode: Any) -> None:
     data = drawn("JPEG" if mode == "CMYK" else "PNG", mode)
     stored, info = encode_image(data, EncodeOptions(encode, (8, 6), grayscale=True))
@@ -109,17 +109,3 @@ def test_gray_of_a_jpeg_is_its_brightness() -> None:
     gray = opened(encode_image(data, EncodeOptions("png", grayscale=True))[0])
     difference = np.asarray(gray).astype(int) - np.asarray(opened(data).convert("L"))
     assert np.abs(difference).max() <= 3
-
-
-@pytest.mark.parametrize("grayscale", [False, True])
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_tensors_are_those_of_tensorflow(dtype: Any, grayscale: bool) -> None:
-    options = EncodeOptions("tensor", tensor_dtype=dtype, grayscale=grayscale)
-    stored, info = encode_image(drawn("PNG"), options)
-    expected = np.asarray(picture().convert("L" if grayscale else "RGB")).reshape(47, 61, -1)
-    tensor = tf.image.convert_image_dtype(tf.constant(expected), dtype)
-    serialized = tf.io.serialize_tensor(tensor).numpy()
-    assert np.allclose(tf.io.parse_tensor(stored, tensor.dtype), tensor, atol=1e-7, rtol=0)
-    assert info == ImageInfo("tensor", 61, 47, 1 if grayscale else 3)
-    assert len(stored) == len(serialized)
-    assert dtype == "float32" or stored == serialized

@@ -33,7 +33,7 @@ def make_schema(**options: Any) -> ExampleSchema:
 
 
 def make_manifest(schema: ExampleSchema) -> Manifest:
-    shards = (ShardInfo(0, 3, 348, 1, "d"), ShardInfo(1, 2, 232, 1, "d"))
+    shards = (ShardInfo(0, 3, 348, 1, "d", 0, 0), ShardInfo(1, 2, 232, 1, "d", 0, 0))
     splits = {"test": SplitInfo("test", shards[:1]), "train": SplitInfo("train", shards)}
     return Manifest("pets", "1.2.3", schema, splits, {}, 8, {}, "f", {})
 
@@ -111,7 +111,6 @@ def x(kind: FeatureKind, **options: Any) -> Feature:
      f"type: FLOAT {ONE} shape {{ dim {{ size: 4 }} }} float_domain {{ min: 0 max: 1 }}"),
     (x(K.BOX, shape=(None, 4)), f"type: FLOAT {ANY} float_domain {{ min: 0 max: 1 }}"),
     (x(K.MASK), f"type: BYTES {SCALAR} image_domain {{}}"),
-    (x(K.IMAGE, encoding="tensor"), f"type: BYTES {SCALAR}"),
     (x(K.TENSOR, shape=(None, 3)), f"type: BYTES {SCALAR}"),
     (x(K.MULTI_LABEL), f"type: INT {ANY} {CLASSES}"),
     (x(K.TOKENS), f"type: INT {ANY} {CLASSES}"),

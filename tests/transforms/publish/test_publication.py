@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,26 +58,31 @@ def make_publication(root: Path, **changes: Any) -> Publication:
 
 def make_summaries(**rejects: int) -> list[ShardSummary]:
     stats = {"labels": {"0": 3}, "formats": {"png": 3}}
-    return [
+    summaries = (
         ShardSummary(
             ShardName("pets", split, index, count),
             *(3, 300, 7, f"digest {index}", rejects if split == "test" else {}, stats),
             reject_file=FileContent.of(b"") if rejects and split == "test" else None,
         )
         for split, index, count in (("train", 1, 2), ("test", 0, 1), ("train", 0, 2))
-    ]
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            write_sidecar(Folder(folder), each, rows_without_images(each)) for each in summaries
+        ]
 
 
 def rows_without_images(summary: ShardSummary) -> pa.Table:
     """Return index rows for a shard's records."""
     ids = [f"{summary.name.split} {summary.name.index} {number}" for number in range(3)]
     place = {"offset": 0, "length": 0, "image_offset": 0, "image_length": 0, "crc32c": 0}
+    place["record_crc32c"] = 0
     return pa.Table.from_pylist([{"id": name, **place} for name in ids], schema=INDEX_SCHEMA)
 
 
-def make_root(root: Path) -> Path:
+def make_root(root: Path, **rejects: int) -> Path:
     """Write the shards of `make_summaries`, as far as publishing looks at them."""
-    for summary in make_summaries():
+    for summary in make_summaries(**rejects):
         write_sidecar(Folder(str(root)), summary, rows_without_images(summary))
         (root / summary.name.shard).write_bytes(bytes(summary.num_bytes))
     return root
@@ -166,6 +172,7 @@ def test_files_of_other_builds_are_removed(root: Path) -> None:
         (root / name).touch()
     (root / "plan.json").write_text('{"fingerprint": "fingerprint"}')
     listed = {"rejects/plan.parquet": FileContent.of(b"")}
+    make_root(root, corrupt=1)
     publish_in(root, make_summaries(corrupt=1), replace(CLEARANCE, reject_files=listed))
     names = [summary.name for summary in make_summaries()]
     ours = {file for name in names for file in (name.shard, name.sidecar)}
@@ -194,12 +201,13 @@ def test_a_lost_companion_is_written_as_it_was(root: Path, name: str) -> None:
 def test_other_shards_or_another_version_make_another_manifest(root: Path) -> None:
     publish_in(root)
     rejecting = make_summaries(corrupt=1)
+    make_root(root, corrupt=1)
     for name in (summary.name.rejects for summary in rejecting if summary.rejects):
         Folder(str(root)).write_bytes(name, b"")
     publish_in(root, rejecting, provenance={"created": "2026-11-23"})
     manifest = read_manifest(Folder(str(root)))
     assert (manifest.rejects["corrupt"], manifest.provenance) == (2, {"created": "2026-11-23"})
-    publish_in(root, version="1.0.1")
+    publish_in(make_root(root), version="1.0.1")
     assert read_manifest(Folder(str(root))).version == "1.0.1"
     assert not list(root.rglob(".*"))
 

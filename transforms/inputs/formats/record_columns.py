@@ -365,9 +365,8 @@ def _check_pictures(name: str, values: Sequence[Any]) -> None:
         picture_bytes(given[0])
     except ValueError as error:
         raise UsageError(
-            f"key {name!r}: {error}. Scale floats to uint8 (--encode tensor --tensor-dtype float32 "
-            "stores pixels as floats), or store them as a feature, a tensor: rename the key, or "
-            "give --schema records"
+            f"key {name!r}: {error}. Scale floats to uint8, or store them as a feature, a tensor: "
+            "rename the key, or give --schema records"
         ) from error
 
 

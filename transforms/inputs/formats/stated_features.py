@@ -231,9 +231,9 @@ def _read_names(folder: Folder, name: str) -> tuple[str, ...]:
 
 def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
     schema, image = manifest.schema, manifest.schema.image
-    if image is not None and image.encoding in ("raw", "tensor"):
+    if image is not None and image.encoding == "raw":
         raise UsageError(
-            f"the images of {folder} are {image.encoding} pixels, which cannot be an input: "
+            f"the images of {folder} are raw pixels, which cannot be an input: "
             "build from the original files"
         )
     shards = (name.shard for split in manifest.splits for name in manifest.shard_names(split))
