@@ -1,49 +1,46 @@
-"""Show the figures of the dataset and its splits: records, sizes, times, source and settings."""
+"""Show the figures of the dataset: its splits, sizes, changes, times, source and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
-import pyarrow as pa
 
 from shardwright.format.reject_counts import RejectShare
-from shardwright.format.stats_keys import RECORD_BYTES
 from shardwright.inspect.describe import split_view
-from shardwright.inspect.views import names, pairs_view, sizes, texts
-from shardwright.report.charts import growth, heatmap, histogram_of
+from shardwright.inspect.diff import difference_views
+from shardwright.inspect.stats import image_view
+from shardwright.inspect.views import pairs_view
+from shardwright.report.charts import histogram_of
+from shardwright.report.contact_sheet import picture
 from shardwright.report.data import ReportData
-from shardwright.report.markup import (
-    Html,
-    Section,
-    cards,
-    charts,
-    join,
-    more,
-    note,
-    table,
-)
+from shardwright.report.markup import Section, cards, charts, join, more, note, sheet, table, tag
 from shardwright.sizes import counted, show_bytes, show_number, show_seconds
+
+_MAX_ROWS = 2000  # of a table of changes
+_SIZES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("width", "Width in pixels", show_number),
+    ("height", "Height in pixels", show_number),
+    ("image_length", "Bytes an image", show_bytes),
+)
 
 
 def overview(data: ReportData) -> Section:
     """Return the section of figures."""
     manifest = data.manifest
-    shards = sum(len(split.shards) for split in manifest.splits.values())
     rejects, num_inputs = RejectShare.of(manifest.rejects, manifest.num_records)
     share = f" ({rejects / num_inputs:.2%})" if rejects else ""
-    no_faults = sum(manifest.rejects.values()) - rejects
     values: dict[str, object] = {
         "records": f"{manifest.num_records:,}",
         "bytes": show_bytes(manifest.num_bytes),
-        "shards": f"{shards:,}",
+        "shards": f"{len(manifest.named_shards()):,}",
         "inputs": f"{manifest.num_inputs:,}",
         "rejects": f"{rejects:,}{share}",
     }
-    if no_faults:
+    if no_faults := sum(manifest.rejects.values()) - rejects:
         values["listed, no faults"] = f"{no_faults:,}"
-    if manifest.schema.main_class_names:
-        values["classes"] = f"{len(manifest.schema.main_class_names):,}"
+    if names := manifest.schema.main_class_names:
+        values["classes"] = f"{len(names):,}"
     return Section("overview", "Overview", cards(values))
 
 
@@ -51,61 +48,46 @@ def splits(data: ReportData) -> Section:
     """Return the section of splits."""
     # A name of its own: the section is a region called "Splits", too.
     view = split_view(data.manifest)._replace(title="Records and bytes of the splits")
-    tables = [table(*view), *_estimates(data)]
-    return Section("splits", "Splits", join(tables))
-
-
-def _estimates(data: ReportData) -> list[object]:
-    """Return the table of record sizes that were estimated from a sample, and then written."""
-    rows = []
-    for name, split in data.manifest.splits.items():
-        found = split.stats.get(RECORD_BYTES)
-        if found:
-            off = abs(found["estimated"] - found["written"]) / max(found["written"], 1e-9)
-            rows.append([name, found["estimated"], found["written"], f"{off:.1%}"])
-    title = "Record size: estimated from a sample, and written"
-    columns = (names("split"), sizes("estimated"), sizes("written"), texts("error"))
-    return [table(title, columns, rows)] if rows else []
+    return Section("splits", "Splits", table(*view))
 
 
 def image_sizes(data: ReportData) -> Section | None:
-    """Return the section of sizes; None for a dataset without records."""
-    tables = [found.rows for found in data.splits if len(found.rows)]
-    if not tables:
+    """Return the section of sizes; None for a dataset without images."""
+    view = image_view(data.manifest)
+    if not view.rows:
         return None
-    rows = pa.concat_tables(tables)
-    shards = [shard for split in data.manifest.splits.values() for shard in split.shards]
-    num_bytes = np.array([shard.num_bytes for shard in shards], np.int64)
-    records = np.array([shard.num_records for shard in shards], np.int64)
-    found = [
-        *_image_charts(rows),
-        histogram_of("Bytes a shard", num_bytes, show_bytes),
-        histogram_of("Records a shard", records, show_number),
+    rows = [found.place.row for found in data.pictures]
+    drawn = [
+        histogram_of(title, np.array(values), show)
+        for name, title, show in _SIZES
+        if (values := [row[name] for row in rows if row[name]])
     ]
-    whole = all(split.is_whole for split in data.splits)
-    told = (
-        "Of all records."
-        if whole
-        else f"Of {counted(len(rows), 'record')} of {data.manifest.num_records:,}, from the "
-        "indexes of some shards; shard sizes are of all shards."
-    )
-    return Section("sizes", "Sizes", join((note(told), charts(*found))))
+    told = note(f"Charts are of {counted(len(rows), 'picture')} of the sample.") if drawn else ""
+    return Section("sizes", "Sizes", join((told, charts(*drawn), table(*view))))
 
 
-def _image_charts(rows: pa.Table) -> list[Html]:
-    sized = rows.select(["width", "height"]).drop_null()
-    width, height = (sized[name].to_numpy() for name in ("width", "height"))
-    keep = (width > 0) & (height > 0)
-    width, height = width[keep], height[keep]
-    found = []
-    if len(width):
-        found = [
-            heatmap("Image sizes in pixels", width, height, ("width", "height")),
-            histogram_of("Aspect ratio, width / height", np.round(width / height, 4), show_number),
-        ]
-    lengths = rows["image_length"].to_numpy()
-    lengths = lengths[lengths > 0]
-    return [*found, histogram_of("Bytes an image", lengths, show_bytes)] if len(lengths) else found
+def changes(data: ReportData) -> Section | None:
+    """Return the section of the differences from another dataset, as of `diff`; None without one.
+
+    Pictures are those of records that are there now.
+    """
+    if data.difference is None:
+        return None
+    old = data.difference["old"]
+    told = f"Compared with {old['name']} {old['version']} ({old['num_records']:,} records)."
+    groups = [
+        tag("div", tag("h3", change), sheet(figures), class_="group")
+        for change, ids in data.difference.get("examples", {}).items()
+        if (figures := [picture(data, data.paired[name]) for name in ids if name in data.paired])
+    ]
+    # Other sections have the names of some of these tables.
+    tables = [
+        table(f"Changes: {title}", columns, rows[:_MAX_ROWS])
+        for title, columns, rows in difference_views(data.difference)
+        if rows
+    ]
+    content = join((note(told), tag("div", *groups, class_="groups"), *tables))
+    return Section("changes", "Changes", content)
 
 
 def timing(data: ReportData) -> Section | None:
@@ -113,24 +95,18 @@ def timing(data: ReportData) -> Section | None:
     found = data.manifest.provenance.get("timing")
     if found is None:
         return None
-    written: Sequence[Sequence[float]] = found["written"]
-    seconds = found["writing_s"]
     values: dict[str, object] = {"planning": show_seconds(found["planning_s"])}
-    told = ["Planning is the time until the plan was written, with the start of workers."]
-    if written:
-        _, records, num_bytes = written[-1]
+    if found["written"]:
+        seconds, records, num_bytes = found["written"][-1]
         values["writing"] = show_seconds(seconds)
         if seconds >= 1:
             values["records a second"] = f"{records / seconds:,.0f}"
             values["bytes a second"] = show_bytes(num_bytes / seconds)
+    told = "Planning is the time until the plan was written, with the start of workers."
     if found["reused_shards"]:
         earlier = counted(found["reused_shards"], "shard")
-        told.append(f"{earlier} of an earlier, interrupted run are not counted.")
-    drawn = []
-    if len(written) > 1 and seconds:
-        points = [(0.0, 0.0), *((point[0], point[1]) for point in written)]
-        drawn = [growth("Records written", points, "records", show_seconds)]
-    return Section("time", "Time", join((note(" ".join(told)), cards(values), charts(*drawn))))
+        told += f" {earlier} of an earlier, interrupted run are not counted."
+    return Section("time", "Time", join((note(told), cards(values))))
 
 
 def provenance(data: ReportData) -> Section:
@@ -140,10 +116,8 @@ def provenance(data: ReportData) -> Section:
     packages = known.pop("packages", {})
     known.pop("timing", None)  # in a section of its own
     origin = {**known, "fingerprint": manifest.fingerprint}
-    parts = [
-        table(*pairs_view("Source", origin)),
-        more("Settings", table(*pairs_view("Settings", manifest.settings))),
-    ]
-    if packages:
-        parts.append(more("Versions", table(*pairs_view("Versions", packages))))
+    parts = [table(*pairs_view("Source", origin))]
+    for title, values in (("Settings", manifest.settings), ("Versions", packages)):
+        if values:
+            parts.append(more(title, table(*pairs_view(title, values))))
     return Section("provenance", "Source and settings", join(parts))

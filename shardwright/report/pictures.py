@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -74,27 +74,16 @@ class Picture(NamedTuple):
         return sum(len(file.data) for file in files if file is not None)
 
 
-class BoxFeature(NamedTuple):
-    """A feature of boxes, and the feature of their classes if there is one."""
-
-    boxes: Feature
-    labels: Feature | None
-
-
-def box_features(schema: ExampleSchema) -> list[BoxFeature]:
-    """Return the features of boxes: lists of boxes with their classes, and single boxes."""
-    found = []
+def box_features(schema: ExampleSchema) -> Iterator[tuple[Feature, Feature | None]]:
+    """Yield the features of boxes, each with the first feature of their classes if there is one."""
+    labels = {
+        feature.sequence: feature
+        for feature in reversed(schema.features)
+        if feature.sequence and feature.kind is FeatureKind.CLASS_LABEL
+    }
     for feature in schema.features:
         if feature.kind is FeatureKind.BOX:
-            labels = (
-                other
-                for other in schema.features
-                if feature.sequence
-                and other.sequence == feature.sequence
-                and other.kind is FeatureKind.CLASS_LABEL
-            )
-            found.append(BoxFeature(feature, next(labels, None)))
-    return found
+            yield feature, labels.get(feature.sequence)
 
 
 def read_pictures(
@@ -112,22 +101,13 @@ def read_pictures(
     look = functools.partial(_look, manifest.schema, detail_for(len(places), most))
     found = read_sample(root, manifest, places, look)
     total = sum(one.num_bytes for one in found)
-    if total <= most:
-        return found
-    # Without some thumbnails, evenly spread over splits and classes.
-    order = sorted(
-        range(len(found)),
-        key=lambda place: (
-            found[place].split,
-            -1 if (label := found[place].label) is None else label,
-        ),
-    )
-    kept = int(len(found) * most / total)
-    shown = {order[place * len(order) // kept] for place in range(kept)}
-    return [
-        one if place in shown else one._replace(thumbnail=None, masks=())
-        for place, one in enumerate(found)
-    ]
+    if total > most:  # without some thumbnails, evenly spread over splits and classes
+        by_class = sorted((one.split, one.label or 0, place) for place, one in enumerate(found))
+        kept = int(len(found) * most / total)
+        shown = {by_class[number * len(found) // kept][2] for number in range(kept)}
+        for place in {*range(len(found))} - shown:
+            found[place] = found[place]._replace(thumbnail=None, masks=())
+    return found
 
 
 def _look(schema: ExampleSchema, detail: tuple[int, int], record: SampledRecord) -> Picture:

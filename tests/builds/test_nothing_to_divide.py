@@ -25,7 +25,7 @@ from shardwright.inspect.watch import show_line
 from shardwright.pipelines.estimates.estimator import estimate_build
 from shardwright.pipelines.estimates.work import PlannedWork, TimedSample, Workers
 from shardwright.report import charts
-from shardwright.report.data import ReportData, SplitRows
+from shardwright.report.data import ReportData
 from shardwright.report.markup import bar
 from shardwright.report.page import report_html
 from shardwright.schemas.image_classification import image_classification
@@ -51,7 +51,7 @@ SHARDS: dict[str, tuple[ShardInfo, ...]] = {
     "one record": (ShardInfo(0, 1, 9, 1, "d"),),
     "one record and an empty shard": (ShardInfo(0, 1, 9, 1, "d"), ShardInfo(1, 0, 0, 0, "")),
 }
-CLASSES = tuple(f"class {number}" for number in range(100))  # enough for a curve
+CLASSES = tuple(f"class {number}" for number in range(100))
 TIMES: dict[str, Mapping[str, Any]] = {
     "no time": {},
     "no shards": timing_of(0.0, 0.0, []),
@@ -135,16 +135,8 @@ def drawings() -> list[object]:
     return [
         bar(0.0),
         charts.histogram("x", [0.0, 1.0], [0], show_number),
-        charts.density("x", [0.0, 1.0], [0], (0.0, 1.0), show_number),
-        charts.density("x", [0.0, 0.0], [0], (0.0, 0.0), show_number),
         charts.histogram_of("x", zeros, show_number),
         charts.histogram_of("x", ones, show_number),
-        charts.heatmap("x", ones, ones, ("a", "b")),
-        charts.rank_curve("x", [0]),
-        charts.rank_curve("x", [0] * 200),
-        charts.rank_curve("x", [1]),
-        charts.growth("x", [(0.0, 0.0)], "records", show_number),
-        charts.growth("x", [(0.0, 0.0), (0.0, 1.0)], "records", show_number),
     ]
 
 
@@ -184,13 +176,10 @@ def test_parts_of_nothing(make: Callable[[], list[object]]) -> None:
 @pytest.mark.parametrize("timing", TIMES)
 def test_a_dataset_of_nothing(shards: str, timing: str) -> None:
     manifest = manifest_of(SHARDS[shards], TIMES[timing])
-    rows = ONE_ROW if manifest.num_records else NO_ROWS
-    columns = ["label", "format", "width", "height", "image_length"]
     for each in (manifest, replace(manifest, splits={}), replace(manifest, rejects={})):
-        split_rows = [SplitRows(name, rows.select(columns), True) for name in each.splits]
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            page = report_html(ReportData(each, split_rows))
+            page = report_html(ReportData(each))
             described = format_description(each, describe(each, "out"))
             told = [format_statistics(each), json.dumps(statistics_json(each)), described]
             assert record_bytes_of(each).keys() <= {"train"}
