@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,12 @@ from numpy.typing import NDArray
 
 from shardwright.fail_on import CHANGES as CHANGES
 from shardwright.format.example import Values
-from shardwright.format.index import CHECKED, INDEX_SCHEMA, read_live_rows
+from shardwright.format.index import INDEX_SCHEMA, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import INDEXED, PICTURES, Feature
 from shardwright.format.splits import ShardInfo
-from shardwright.inspect.show import read_features
+from shardwright.inspect.show import read_record
 from shardwright.reader.selection import for_each_shard
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
@@ -34,7 +35,7 @@ CHANGES_SCHEMA = pa.schema(
     [("change", pa.string()), ("split", pa.string()), ("id", pa.large_string())]
 )
 EXAMINED = 100  # records that are read for the names
-_READS_AT_ONCE = 16
+_READERS = 16
 _Dataset = tuple[Folder, Manifest]
 
 
@@ -194,31 +195,19 @@ def changed_features(old: _Dataset, new: _Dataset, changes: RecordChanges) -> di
     rows = changes.rows["reannotated"][:EXAMINED]
     ids = changes.new.ids.take(pa.array(rows))
     before = pc.index_in(ids, value_set=changes.old.ids.combine_chunks()).to_numpy()
-    pairs = zip(_read_records(*old, before), _read_records(*new, rows), strict=True)
+    sides = [
+        map_reads(partial(read_record, root.below(manifest.folder), manifest), numbers, _READERS)
+        for (root, manifest), numbers in ((old, before.tolist()), (new, rows.tolist()))
+    ]
     found: Counter[str] = Counter()
-    for first, second in pairs:
+    for first, second in zip(*sides, strict=True):
         for feature in new[1].schema.column_features:
-            texts = _text_of(first, feature, old[1]), _text_of(second, feature, new[1])
+            texts = (
+                _text_of(first.features, feature, old[1]),
+                _text_of(second.features, feature, new[1]),
+            )
             found[feature.name] += texts[0] != texts[1]
     return {name: number for name, number in found.items() if number}
-
-
-def _read_records(
-    root: Folder, manifest: Manifest, rows: NDArray[np.int64]
-) -> Iterator[Mapping[str, Values]]:
-    """Yield the features of the records with these numbers in stored order."""
-    folder, shards = root.below(manifest.folder), manifest.named_shards()
-    ends = np.cumsum([info.num_live for _, info in shards])
-
-    def read(row: int) -> Mapping[str, Values]:
-        number = int(np.searchsorted(ends, row, side="right"))
-        name, info = shards[number]
-        place = row - int(ends[number]) + info.num_live
-        columns = read_live_rows(folder, name, info, [*CHECKED])
-        (found,) = columns.slice(place, 1).to_pylist()
-        return read_features(folder, name, found)
-
-    return map_reads(read, rows.tolist(), _READS_AT_ONCE)
 
 
 def _text_of(values: Mapping[str, Values], feature: Feature, manifest: Manifest) -> str:

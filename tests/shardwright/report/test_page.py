@@ -16,11 +16,11 @@ import pytest
 
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
+from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.splits import ShardInfo, SplitInfo
-from shardwright.images.previews import Preview
 from shardwright.images.signals import measure_picture
-from shardwright.inspect.sample import SampledRecord, SamplePlace
+from shardwright.inspect.sample import SamplePlace
 from shardwright.report import contact_sheet, pictures
 from shardwright.report import page as pages
 from shardwright.report.data import NearPair, ReportData
@@ -30,6 +30,8 @@ from shardwright.report.rejects import SHOWN, RejectedInput
 from shardwright.schemas.image_classification import image_classification
 from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.transforms.rejects import RejectReason
+from tests.support.build_helpers import png_of
+from tests.support.damage import example
 
 VOID = {"meta", "img", "input"}
 HOSTILE = '</script><img src=y onerror="x">'
@@ -193,14 +195,13 @@ def test_a_picture_that_cannot_be_encoded_is_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pictures, "encode_small", lambda *_: 1 / 0)
-    pixels = np.zeros((8, 8, 3), np.uint8)
-    measured = measure_picture(pixels)
+    monkeypatch.setattr(pictures, "check_record", lambda *_: None)
+    data = bytes(HEADER_BYTES) + example({"image": [png_of(0)]}) + bytes(FOOTER_BYTES)
     place = picture(0).place
     place = replace(place, row={**place.row, "id": "a", "label": 1})
-    record = SampledRecord(place, {}, Preview(pixels, 8, 8), measured)
-    found = pictures._look(image_classification(), (128, 75), record)
+    found = pictures._look(image_classification(), (128, 75), place, data)
     assert found.thumbnail is None
-    assert found.measured == measured  # the statistics have it
+    assert found.signals is not None  # the statistics have it
     assert "no picture of 'a', because of ZeroDivisionError" in caplog.text
 
 
