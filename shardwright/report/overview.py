@@ -14,7 +14,7 @@ from shardwright.inspect.views import pairs_view
 from shardwright.report.charts import histogram_of
 from shardwright.report.contact_sheet import picture
 from shardwright.report.data import ReportData
-from shardwright.report.markup import Section, cards, charts, join, more, note, sheet, table, tag
+from shardwright.report.markup import Section, cards, charts, gallery, join, more, note, table
 from shardwright.sizes import counted, show_bytes, show_number, show_seconds
 
 _MAX_ROWS = 2000  # of a table of changes
@@ -75,19 +75,17 @@ def changes(data: ReportData) -> Section | None:
         return None
     old = data.difference["old"]
     told = f"Compared with {old['name']} {old['version']} ({old['num_records']:,} records)."
-    groups = [
-        tag("div", tag("h3", change), sheet(figures), class_="group")
+    shown = {
+        change: [picture(data, data.paired[name]) for name in ids if name in data.paired]
         for change, ids in data.difference.get("examples", {}).items()
-        if (figures := [picture(data, data.paired[name]) for name in ids if name in data.paired])
-    ]
+    }
     # Other sections have the names of some of these tables.
     tables = [
         table(f"Changes: {title}", columns, rows[:_MAX_ROWS])
         for title, columns, rows in difference_views(data.difference)
         if rows
     ]
-    content = join((note(told), tag("div", *groups, class_="groups"), *tables))
-    return Section("changes", "Changes", content)
+    return Section("changes", "Changes", join((note(told), gallery(shown), *tables)))
 
 
 def timing(data: ReportData) -> Section | None:

@@ -13,9 +13,8 @@ from shardwright.inspect.views import names, numbers, texts
 from shardwright.report.charts import histogram_of
 from shardwright.report.contact_sheet import anchor_of, figure, picture
 from shardwright.report.data import ReportData
-from shardwright.report.markup import Html, Section, join, name_of, note, sheet, table, tag
+from shardwright.report.markup import Html, Section, gallery, join, name_of, note, sheet, table, tag
 from shardwright.report.pictures import Picture
-from shardwright.report.rejects import RejectedInput
 from shardwright.sizes import counted, show_number
 
 _KINDS = (
@@ -126,9 +125,20 @@ def rejected(data: ReportData) -> Section:
     if not counts:
         return Section("rejects", "Rejects", tag("p", "None."))
     ordered = sorted(counts, key=lambda reason: (-counts[reason], reason))
+    pictures = gallery(
+        {
+            reason: [
+                figure(one.thumbnail, one.id or one.uri, f"{reason}: {one.detail}")
+                for one in data.rejects
+                if one.reason == reason and one.thumbnail is not None
+            ]
+            for reason in ordered
+        }
+    )
+    told = "Some of those whose local files still decode; what is lost of a picture is black."
     rows = [[reason, counts[reason]] for reason in ordered]
     parts = [
-        _gallery(data.rejects, ordered),
+        *((note(told), pictures) if pictures else ()),
         table("Rejects by reason", (texts("reason"), numbers("inputs")), rows),
     ]
     if data.rejects:
@@ -139,23 +149,6 @@ def rejected(data: ReportData) -> Section:
             note("All of them are in rejects/*.parquet; docs/builds.md explains the reasons."),
         ]
     return Section("rejects", "Rejects", join(parts))
-
-
-def _gallery(rejects: Sequence[RejectedInput], reasons: Sequence[str]) -> Html:
-    """Return the pictures of rejects that decode, at least partly, by reason."""
-    groups: dict[str, list[Html]] = {reason: [] for reason in reasons}
-    for one in rejects:
-        if one.thumbnail is not None:
-            facts = f"{one.reason}: {one.detail}"
-            shown = figure(one.thumbnail, one.id or one.uri, facts)
-            groups.setdefault(one.reason, []).append(shown)
-    parts = [
-        tag("div", tag("h3", reason), sheet(figures), class_="group")
-        for reason, figures in groups.items()
-        if figures
-    ]
-    told = "Some of those whose local files still decode; what is lost of a picture is black."
-    return join((note(told), tag("div", *parts, class_="groups"))) if parts else Html("")
 
 
 def fixes(data: ReportData) -> Section | None:
