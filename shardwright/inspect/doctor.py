@@ -7,13 +7,13 @@ twice the first one, threads spend most of their time on reading, else on decodi
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from shardwright.dataset import open_dataset
 from shardwright.errors import UsageError
@@ -126,45 +126,35 @@ def diagnose(
     dataset = open_dataset(address, storage_options)
     names = [feature.name for feature in dataset.schema.features if feature.kind not in CROPPED]
 
-    def run(
-        image: TrainImage | None, seed: int, seconds: float, threads: int | None = None
-    ) -> _Run:
-        with Reader(
-            address,
-            split,
-            features=names,
-            global_batch_size=_BATCH_SIZE,
-            shuffle=True,
-            seed=seed,
-            image=image,
-            threads=threads,
-            remainder="carry",
-            storage_options=storage_options,
-        ) as reader:
-            return _Run(*_measure(iter(reader), seconds), reader.engine.threads)
-
-    decoded = run(TrainImage(image_side), 0, seconds)
+    open_reader = partial(
+        Reader,
+        address,
+        split,
+        features=names,
+        global_batch_size=_BATCH_SIZE,
+        shuffle=True,
+        remainder="carry",
+        storage_options=storage_options,
+    )
+    with open_reader(image=TrainImage(image_side)) as reader:
+        threads = reader.engine.threads
+        images_per_sec, cores_busy = _measure(iter(reader), seconds)
     # In another order: what has just been read is in memory.
-    undecoded = run(None, 1, _SHORT * seconds, decoded.threads)
+    with open_reader(image=None, seed=1, threads=threads) as reader:
+        undecoded_per_sec, _ = _measure(iter(reader), _SHORT * seconds)
     stats = max(dataset.splits.values(), key=lambda found: found.num_records).stats
     sides = [stats[axis] for axis in ("width", "height") if axis in stats]
     return Diagnosis(
-        images_per_sec=decoded.images_per_sec,
-        undecoded_per_sec=undecoded.images_per_sec,
+        images_per_sec=images_per_sec,
+        undecoded_per_sec=undecoded_per_sec,
         cores=len(os.sched_getaffinity(0)),
-        cores_busy=decoded.cores_busy,
-        threads=decoded.threads,
+        cores_busy=cores_busy,
+        threads=threads,
         image_side=image_side,
         stored_pixels=math.prod(side["sum"] / side["count"] for side in sides) if sides else 0.0,
         stored_bytes=dataset.num_bytes / max(dataset.num_records, 1),
         is_remote=dataset.root.is_remote,
     )
-
-
-class _Run(NamedTuple):
-    images_per_sec: float
-    cores_busy: float
-    threads: int
 
 
 def _measure(batches: Iterator[Any], seconds: float) -> tuple[float, float]:
@@ -226,17 +216,6 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
     return join_lines([*lines, "", "the one change to make", f"  {advice(found, target)}"])
 
 
-def parse_target(text: str) -> float:
-    """Return a number of images a second above 0, else raise `argparse.ArgumentTypeError`."""
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} must be images/s above 0")
-    return rate
-
-
 @command
 def doctor_command(argv: Sequence[str]) -> int:
     """Run `shardwright doctor` and return its exit code."""
@@ -253,7 +232,7 @@ def doctor_command(argv: Sequence[str]) -> int:
     )
     parser.add_argument(
         "--target",
-        type=parse_target,
+        type=float,
         metavar="RATE",
         help="target in images/s; reports the number of cores needed",
     )
@@ -272,6 +251,8 @@ def doctor_command(argv: Sequence[str]) -> int:
         help="seconds to read and decode (default: %(default)s)",
     )
     args = parser.parse_args(argv)
+    if args.target is not None and not 0 < args.target < math.inf:
+        parser.error(f"--target must be images/s above 0, got {args.target:g}")
     found = diagnose(
         args.dataset,
         args.split,

@@ -15,7 +15,6 @@ import heapq
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -28,6 +27,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
 
 MAX_RECORDS = 2000
 _MAX_SHARDS = 16
@@ -35,7 +35,7 @@ _MAX_SHARDS = 16
 _MIN_RECORDS, _ONE_IN = 64, 1000
 # Records of a split are chosen among its first rows: enough that rare classes are there.
 _LEAST_CANDIDATES, _CANDIDATES_A_RECORD = 2048, 4
-TASK_RECORDS = 16
+TASK_RECORDS, _READERS = 16, 16
 _COLUMNS = ["id", "label", *CHECKED, "format", "width", "height"]
 
 
@@ -124,8 +124,7 @@ def _candidates(
         filled = pc.and_(pc.greater(rows["image_length"], 0), pc.greater(rows["length"], 0))
         return rows.filter(pc.and_(inside, filled))
 
-    with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(first_rows, shards))
+    return list(map_reads(first_rows, shards, _READERS))
 
 
 def _chosen(
