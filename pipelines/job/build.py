@@ -10,6 +10,7 @@ from functools import cached_property, partial
 
 from shardwright.errors import UsageError
 from shardwright.format import naming
+from shardwright.format.manifest import read_manifest
 from shardwright.format.schema import POSITIONS, WORDS, ExampleSchema, Source
 from shardwright.format.versions import number_of
 from shardwright.pipelines.job.schema import (
@@ -38,7 +39,7 @@ from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spo
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.partial_inputs import PartialInputs
 from shardwright.transforms.publish.companions import TfdsFiles
-from shardwright.transforms.publish.fail_on import FailOn, FailOnCheck, check_against
+from shardwright.transforms.publish.fail_on import FailOnCheck
 from shardwright.transforms.publish.near_duplicates import NearDuplicateList
 from shardwright.transforms.publish.publication import Publication
 from shardwright.transforms.publish.report_file import Report
@@ -253,10 +254,6 @@ class BuildJob:
         )
 
     @property
-    def fail_on(self) -> FailOn:
-        return FailOn(self.options.fail_on or (), self.options.compared)
-
-    @property
     def publication(self) -> Publication:
         options, append = self.options, self.append
         near = [NearDuplicateList(append)] if options.near.is_on else []
@@ -269,7 +266,7 @@ class BuildJob:
             provenance=provenance_of(options),
             limits=options.limits,
             companions=(Report(options.compared), *near, TfdsFiles()),
-            checks=(FailOnCheck(self.fail_on, append),),
+            checks=(FailOnCheck(options.fail_on or (), options.compared, append),),
             grows=append is not None,
         )
 
@@ -289,7 +286,8 @@ def prepare_job(options: BuildOptions, detect: Detect = detect_source) -> BuildJ
     job = describe_job(options, spool, detect)
     # After INPUT was detected, but before it is listed, which may take hours.
     check_output(job.output_request)
-    check_against(job.fail_on)
+    if options.compared is not None:
+        read_manifest(options.compared)
     check_own_files(options)
     forget_lost_spools(
         options.root,

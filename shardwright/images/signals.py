@@ -52,9 +52,6 @@ class Signals(NamedTuple):
     size: float
 
 
-Outside = Literal["", "above", "both"]
-
-
 class Signal(NamedTuple):
     """The description of one signal.
 
@@ -66,7 +63,6 @@ class Signal(NamedTuple):
             depend on the dataset (`size_limits`) or there is no fault.
         fault: The name of the fault, "" if there is none.
         edges: The `BINS` + 1 edges of its histogram; values outside count in the first or last bin.
-        outside: Where values may lie outside of the edges.
     """
 
     name: str
@@ -75,7 +71,6 @@ class Signal(NamedTuple):
     limit: float | None
     fault: str
     edges: tuple[float, ...]
-    outside: Outside = ""
 
     def is_fault(self, value: float) -> bool:
         """Return whether a value is beyond the limit."""
@@ -118,7 +113,6 @@ SIGNALS = (
         0.1,
         "blurry",
         _linear(2),
-        "above",
     ),
     Signal(
         "entropy",
@@ -135,12 +129,11 @@ SIGNALS = (
         0.5,
         "gray",
         _linear(150),
-        "above",
     ),
     Signal(
         "aspect", "shorter side by longer side, above 0 to 1", "low", 0.35, "odd_aspect", _linear(1)
     ),
-    Signal("size", "square root of the number of pixels", "both", None, "odd_size", _SIZES, "both"),
+    Signal("size", "square root of the number of pixels", "both", None, "odd_size", _SIZES),
 )
 """All signals, in the order of the fields of `Signals`."""
 

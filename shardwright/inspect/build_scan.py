@@ -6,7 +6,8 @@ those of the plan, in proportion. Appends to a published dataset are not followe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -69,18 +70,10 @@ class BuildProgress:
 
     @property
     def records_per_second(self) -> float:
-        """The rate of this run since its plan; 0 before its first shard."""
-        return self._rate(self.done.records - self.reused.records)
-
-    @property
-    def bytes_per_second(self) -> float:
-        """The rate in bytes."""
-        return self._rate(self.done.num_bytes - self.reused.num_bytes)
-
-    def _rate(self, new: int) -> float:
-        is_writing = self.phase is BuildPhase.WRITING
+        """The rate of this run since its plan; 0 before its first shard, and after the last one."""
+        new = self.done.records - self.reused.records if self.phase is BuildPhase.WRITING else 0
         # Clocks of a store and of this machine differ.
-        return new / max(self.seconds, 1e-3) if is_writing else 0.0
+        return new / max(self.seconds, 1e-3)
 
     @property
     def seconds_left(self) -> float | None:
@@ -90,15 +83,16 @@ class BuildProgress:
         return (self.planned.records - self.done.records) / self.records_per_second
 
     def to_json(self) -> dict[str, Any]:
+        left, idle = self.seconds_left, self.idle_seconds
         return {
             "phase": str(self.phase),
             "planned": self.planned and self.planned._asdict(),
             "done": self.done._asdict(),
             "reused_shards": self.reused.shards,
             "records_per_second": round(self.records_per_second, 1),
-            "seconds_left": None if self.seconds_left is None else round(self.seconds_left),
+            "seconds_left": None if left is None else round(left),
             "seconds": round(self.seconds, 1),
-            "idle_seconds": None if self.idle_seconds is None else round(self.idle_seconds, 1),
+            "idle_seconds": None if idle is None else round(idle, 1),
             "replaces": self.replaces,
         }
 
@@ -120,11 +114,15 @@ class FoundPlan(NamedTuple):
 
     @property
     def planned(self) -> Amount:
-        splits = self.file.splits.values()
+        return self._amount({name: split.num_shards for name, split in self.file.splits.items()})
+
+    def _amount(self, shards: Mapping[str, int]) -> Amount:
+        """Return what so many shards of each split hold."""
+        splits = [(self.file.splits[name], number) for name, number in shards.items() if number]
         return Amount(
-            sum(split.num_shards for split in splits),
-            sum(split.num_records for split in splits),
-            sum(split.num_bytes for split in splits),
+            sum(shards.values()),
+            round(sum(split.num_records * number / split.num_shards for split, number in splits)),
+            round(sum(split.num_bytes * number / split.num_shards for split, number in splits)),
         )
 
     def progress(self, now: float) -> BuildProgress:
@@ -133,32 +131,23 @@ class FoundPlan(NamedTuple):
         Raises:
             StorageError: OUTPUT cannot be read.
         """
-        listed = self.root.files(naming.INDEX_DIR)
-        finished: list[float] = []
-        done = NOTHING
-        for split, planned in self.file.splits.items():
-            count = planned.num_shards
-            names = (ShardName("", split, number, count).sidecar for number in range(count))
-            found = [listed.get(name.removeprefix(f"{naming.INDEX_DIR}/")) for name in names]
-            times = [stamp.modified for stamp in found if stamp is not None]
-            finished += times
-            share = len(times) / max(count, 1)
-            done = Amount(
-                done.shards + len(times),
-                done.records + round(share * planned.num_records),
-                done.num_bytes + round(share * planned.num_bytes),
-            )
-        num_reused = sum(modified < self.made for modified in finished)
-        share = num_reused / max(done.shards, 1)
-        reused = Amount(num_reused, round(share * done.records), round(share * done.num_bytes))
+        listed = self.root.files(naming.INDEX_DIR).items()
+        times = {f"{naming.INDEX_DIR}/{name}": stamp.modified for name, stamp in listed}
+        finished = [
+            (name, times[sidecar])
+            for name, split in self.file.splits.items()
+            for number in range(split.num_shards)
+            if (sidecar := ShardName("", name, number, split.num_shards).sidecar) in times
+        ]
+        done = self._amount(Counter(name for name, _ in finished))
         is_whole = done.shards == self.planned.shards
         return BuildProgress(
             BuildPhase.PUBLISHING if is_whole else BuildPhase.WRITING,
             planned=self.planned,
             done=done,
-            reused=reused,
+            reused=self._amount(Counter(name for name, at in finished if at < self.made)),
             seconds=max(0.0, now - self.made),
-            idle_seconds=max(0.0, now - max([self.made, *finished])),
+            idle_seconds=max(0.0, now - max([self.made, *(at for _, at in finished)])),
             replaces=self.replaces,
         )
 
@@ -199,30 +188,21 @@ def scan_build(root: Folder, now: float) -> BuildProgress:
         raise NotADatasetError(f"{root} is a file; give the OUTPUT of a build")
     # `gc` removes the manifest with version 1.
     if naming.MANIFEST in names or (naming.VERSIONS_DIR in names and version_numbers(root)[-1] > 1):
-        return _published(root)
-    _check_is_output(root, names)
-    spool = root.files(naming.SPOOL_DIR) if naming.SPOOL_DIR in names else {}
-    changed = max((stamp.modified for stamp in spool.values()), default=0.0)
-    phase = BuildPhase.PLANNING if spool else BuildPhase.EMPTY
-    return _failed(now, root, changed) or BuildProgress(phase)
-
-
-def _published(root: Folder) -> BuildProgress:
-    manifest = read_version(root)
-    shards = sum(len(split.shards) for split in manifest.splits.values())
-    held = Amount(shards, manifest.num_records, manifest.num_bytes)
-    # A manifest that names a folder is moved from there to its place.
-    phase = BuildPhase.PUBLISHING if manifest.folder else BuildPhase.PUBLISHED
-    return BuildProgress(phase, planned=held, done=held, replaces=bool(manifest.folder))
-
-
-def _check_is_output(root: Folder, names: Collection[str]) -> None:
+        manifest = read_version(root)
+        held = Amount(len(manifest.named_shards()), manifest.num_records, manifest.num_bytes)
+        # A manifest that names a folder is moved from there to its place.
+        phase = BuildPhase.PUBLISHING if manifest.folder else BuildPhase.PUBLISHED
+        return BuildProgress(phase, planned=held, done=held, replaces=bool(manifest.folder))
     for name in names:
         is_known = name in _FOLDERS or name.startswith(_BEAM_FOLDER)
         if not is_known and not naming.is_build_output(name):
             raise NotADatasetError(
                 f"{root} is not the OUTPUT of a build: it holds {name!r}, and no {naming.PLAN}"
             )
+    spool = root.files(naming.SPOOL_DIR) if naming.SPOOL_DIR in names else {}
+    changed = max((stamp.modified for stamp in spool.values()), default=0.0)
+    phase = BuildPhase.PLANNING if spool else BuildPhase.EMPTY
+    return _failed(now, root, changed) or BuildProgress(phase)
 
 
 def _failed(now: float, root: Folder, after: float) -> BuildProgress | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import pyarrow as pa
 
 from shardwright.errors import StorageError
 from shardwright.fail_on import Measured, exceeded, parse_limits
@@ -24,14 +27,13 @@ from shardwright.inspect.command_parts import (
 )
 from shardwright.inspect.record_changes import (
     CHANGES,
-    CHANGES_SCHEMA,
     EXAMINED,
     NUMBERS,
-    DatasetRows,
     RecordChanges,
     can_compare_hashes,
     changed_features,
     compare_rows,
+    measured,
     number_drift,
     read_rows,
     share_drift,
@@ -99,14 +101,12 @@ def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
     names = (before.schema.class_names, after.schema.class_names)
     changes = compare_rows(*rows, names, with_features=can_compare_hashes(old, new))
     records = {change: len(found) for change, found in changes.rows.items()}
-    known = compare_manifests(old, new)
-    summary = {
-        "old": known.pop("old"),
-        "new": known.pop("new"),
+    summary = compare_manifests(old, new) | {
         "records": {"same": changes.num_same, **records},
-        "examples": {name: changes.first_ids(name, _EXAMPLES) for name in records if records[name]},
+        "examples": {
+            name: changes.of(name, _EXAMPLES)["id"].to_pylist() for name in records if records[name]
+        },
         "features": changed_features(old, new, changes),
-        **known,
         "drift": _drift(before, after, *rows),
     }
     return Difference(summary, changes)
@@ -115,19 +115,20 @@ def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
 def compare_manifests(old: OpenedDataset, new: OpenedDataset) -> dict[str, Any]:
     """Return the part of the summary that needs no index, for datasets of any size."""
     before, after = old.manifest, new.manifest
-    there, here = _counts(before), _counts(after)
+    there, here = (_counts(manifest, *manifest.splits) for manifest in (before, after))
     drift = share_drift(there, here)
     return {
         "old": _describe(old),
         "new": _describe(new),
         "schema": _compare_schemas(before.schema, after.schema),
         "classes": _compare_names(before.schema.class_names, after.schema.class_names),
-        "class_counts": {
-            name: [there.get(name, 0), here.get(name, 0)] for name in {**there, **here}
-        },
+        "class_counts": {name: [there[name], here[name]] for name in {**there, **here}},
         "splits": {
             name: {
-                "records": [_records(before, name), _records(after, name)],
+                "records": [
+                    side.splits[name].num_records if name in side.splits else 0
+                    for side in (before, after)
+                ],
                 "class_drift": share_drift(_counts(before, name), _counts(after, name)),
             }
             for name in {**before.splits, **after.splits}
@@ -157,9 +158,7 @@ def write_ids(changes: RecordChanges, path: str) -> None:
     from pyarrow import csv
 
     try:
-        with csv.CSVWriter(local_path(path), CHANGES_SCHEMA) as writer:
-            for table in changes.tables():
-                writer.write_table(table)
+        csv.write_csv(pa.concat_tables(map(changes.of, changes.rows)), local_path(path))
     except OSError as error:
         raise StorageError(f"--ids {path} cannot be written: {error}") from error
 
@@ -181,41 +180,35 @@ def _compare_schemas(old: ExampleSchema, new: ExampleSchema) -> dict[str, Any]:
     return {
         "added": [after[name] for name in after if name not in before],
         "removed": [before[name] for name in before if name not in after],
-        "changed": [
-            {"old": before[name], "new": after[name]}
-            for name in before
-            if name in after and before[name] != after[name]
-        ],
+        "changed": [{"old": one, "new": other} for one, other in _unequal(before, after).values()],
     }
 
 
-def _compare_names(old: tuple[str, ...], new: tuple[str, ...]) -> dict[str, Any]:
-    before = {name: number for number, name in enumerate(old)}
-    after = {name: number for number, name in enumerate(new)}
+def _compare_names(old: Sequence[str], new: Sequence[str]) -> dict[str, Any]:
+    before, after = ({name: n for n, name in enumerate(names)} for names in (old, new))
     return {
         "added": [name for name in new if name not in before],
         "removed": [name for name in old if name not in after],
-        "renumbered": {
-            name: [before[name], after[name]]
-            for name in old
-            if name in after and before[name] != after[name]
-        },
+        "renumbered": _unequal(before, after),
     }
 
 
-def _records(manifest: Manifest, split: str) -> int:
-    return manifest.splits[split].num_records if split in manifest.splits else 0
+def _unequal(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return both values of the keys whose values differ."""
+    return {
+        name: [value, after[name]]
+        for name, value in before.items()
+        if name in after and after[name] != value
+    }
 
 
-def _counts(manifest: Manifest, split: str | None = None) -> dict[str, int]:
-    """Return the records per class, by name or, without names, by number."""
-    counts: dict[str, int] = {}
-    for name, info in manifest.splits.items():
-        if split in (None, name):
-            for label, number in info.stats.get("labels", {}).items():
-                known = manifest.schema.class_names
-                key = known[int(label)] if known else label
-                counts[key] = counts.get(key, 0) + number
+def _counts(manifest: Manifest, *splits: str) -> Counter[str]:
+    """Return the records per class of some splits, by name or, without names, by number."""
+    counts: Counter[str] = Counter()
+    known = manifest.schema.class_names
+    for info in (manifest.splits[name] for name in splits if name in manifest.splits):
+        for label, number in info.stats.get("labels", {}).items():
+            counts[known[int(label)] if known else label] += number
     return counts
 
 
@@ -229,13 +222,11 @@ def measure_drift(old: OpenedDataset, new: OpenedDataset) -> dict[str, float]:
     return _drift(old.manifest, new.manifest, *rows)
 
 
-def _drift(
-    old: Manifest, new: Manifest, before: DatasetRows, after: DatasetRows
-) -> dict[str, float]:
+def _drift(old: Manifest, new: Manifest, before: pa.Table, after: pa.Table) -> dict[str, float]:
     """Return the drift of each property that both datasets have, all splits together."""
     found: Mapping[str, float | None] = {
-        "classes": share_drift(_counts(old), _counts(new)),
-        **{name: number_drift(before.measured(name), after.measured(name)) for name in NUMBERS},
+        "classes": share_drift(_counts(old, *old.splits), _counts(new, *new.splits)),
+        **{name: number_drift(measured(before, name), measured(after, name)) for name in NUMBERS},
     }
     return {name: drift for name, drift in found.items() if drift is not None}
 

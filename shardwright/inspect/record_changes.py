@@ -7,8 +7,9 @@ of one property differ is a number from 0 (equal) to 1 (disjoint).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,58 +19,27 @@ from numpy.typing import NDArray
 
 from shardwright.fail_on import CHANGES as CHANGES
 from shardwright.format.example import Values
-from shardwright.format.index import CHECKED, INDEX_SCHEMA, read_live_rows
+from shardwright.format.index import INDEX_SCHEMA, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import INDEXED, PICTURES, Feature
 from shardwright.format.splits import ShardInfo
-from shardwright.inspect.show import read_features
+from shardwright.inspect.show import read_record
 from shardwright.reader.selection import for_each_shard
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 
 NUMBERS = ("width", "height", "image_length")
 _COLUMNS = ("id", "length", "crc32c", "label", "features", *NUMBERS)
-CHANGES_SCHEMA = pa.schema(
-    [("change", pa.string()), ("split", pa.string()), ("id", pa.large_string())]
-)
 EXAMINED = 100  # records that are read for the names
-_READS_AT_ONCE = 16
+_READERS = 16
 _Dataset = tuple[Folder, Manifest]
 
 
-@dataclass(frozen=True, slots=True)
-class DatasetRows:
-    """The index rows of a whole dataset, split after split, in file order.
+def read_rows(root: Folder, manifest: Manifest, columns: Sequence[str] = _COLUMNS) -> pa.Table:
+    """Return columns of the index rows of all splits, in file order, and the column `split`.
 
-    Attributes:
-        table: Some columns of the index, and the column `split`.
-    """
-
-    table: pa.Table
-
-    @property
-    def ids(self) -> pa.ChunkedArray:
-        """The ids as `large_string`: those of one dataset may exceed 2 GB."""
-        return self.table["id"].cast(pa.large_string())
-
-    def comparable(self, class_names: Sequence[str]) -> pa.Table:
-        """Return the rows without ids, with the names of labels; without names, their numbers."""
-        table, label = self.table.drop_columns(["id"]), self.table["label"]
-        if class_names:
-            label = pc.fill_null(pc.take(pa.array(class_names, pa.string()), label), "")
-        else:
-            label = pc.fill_null(label, -1)
-        return table.set_column(table.schema.get_field_index("label"), "label", label)
-
-    def measured(self, name: str) -> NDArray[Any]:
-        """Return a column of sizes or lengths, without those of records that have no image."""
-        values: NDArray[Any] = self.table[name].drop_null().to_numpy()
-        return values[values > 0]
-
-
-def read_rows(root: Folder, manifest: Manifest, columns: Sequence[str] = _COLUMNS) -> DatasetRows:
-    """Return columns of the index rows of all splits; all of them are held in memory.
+    All of them are held in memory. Ids are `large_string`: those of one dataset may exceed 2 GB.
 
     Raises:
         StorageError: An index is missing, unreadable or damaged.
@@ -80,12 +50,21 @@ def read_rows(root: Folder, manifest: Manifest, columns: Sequence[str] = _COLUMN
         return read_live_rows(folder, *shard, list(columns))
 
     tables = for_each_shard(manifest.named_shards(), read)
-    empty = pa.schema(map(INDEX_SCHEMA.field, columns)).empty_table()
+    rows = pa.concat_tables([pa.schema(map(INDEX_SCHEMA.field, columns)).empty_table(), *tables])
+    if "id" in columns:
+        place = rows.schema.get_field_index("id")
+        rows = rows.set_column(place, "id", rows["id"].cast(pa.large_string()))
     counts = [split.num_records for split in manifest.splits.values()]
     splits = pa.array([*manifest.splits], pa.string()).take(
         np.repeat(np.arange(len(counts)), counts)
     )
-    return DatasetRows(pa.concat_tables([empty, *tables]).append_column("split", splits))
+    return rows.append_column("split", splits)
+
+
+def measured(rows: pa.Table, name: str) -> NDArray[Any]:
+    """Return a column of sizes or lengths, without those of records that have no image."""
+    values: NDArray[Any] = rows[name].drop_null().to_numpy()
+    return values[values > 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +77,21 @@ class RecordChanges:
         num_same: Number of records that are in both, unchanged.
     """
 
-    old: DatasetRows
-    new: DatasetRows
+    old: pa.Table
+    new: pa.Table
     rows: dict[str, NDArray[np.int64]]
     num_same: int
 
-    def first_ids(self, change: str, number: int) -> list[str]:
-        """Return the first ids of a change, in stored order."""
-        rows = self._of(change).ids.take(pa.array(self.rows[change][:number]))
-        found: list[str] = rows.to_pylist()
-        return found
-
-    def tables(self) -> Iterator[pa.Table]:
-        """Yield a table of `CHANGES_SCHEMA` for each kind of change."""
-        for change, numbers in self.rows.items():
-            rows = self._of(change)
-            ids = rows.ids.take(pa.array(numbers))
-            names = [change] * len(numbers)
-            splits = rows.table["split"].take(numbers)
-            yield pa.table([names, splits, ids], schema=CHANGES_SCHEMA)
-
-    def _of(self, change: str) -> DatasetRows:
-        return self.old if change == "gone" else self.new
+    def of(self, change: str, most: int | None = None) -> pa.Table:
+        """Return change, split and id of the first records of a change, in stored order."""
+        numbers = self.rows[change][:most]
+        rows = (self.old if change == "gone" else self.new).select(["split", "id"])
+        return rows.take(pa.array(numbers)).add_column(0, "change", pa.repeat(change, len(numbers)))
 
 
 def compare_rows(
-    old: DatasetRows,
-    new: DatasetRows,
+    old: pa.Table,
+    new: pa.Table,
     class_names: Sequence[Sequence[str]],
     *,
     with_features: bool,
@@ -139,13 +106,13 @@ def compare_rows(
         class_names: The class names of both; without them labels are compared as numbers.
         with_features: Other hashes mean other features.
     """
-    places = pc.index_in(new.ids, value_set=old.ids.combine_chunks())
+    places = pc.index_in(new["id"], value_set=old["id"].combine_chunks())
     is_known = places.is_valid().to_numpy()
     known, places = np.flatnonzero(is_known), places.drop_null().to_numpy()
     if not all(class_names):
         class_names = ((), ())
-    before = old.comparable(class_names[0]).take(places)
-    after = new.comparable(class_names[1]).take(known)
+    before = _named(old, class_names[0]).take(places)
+    after = _named(new, class_names[1]).take(known)
 
     def unequal(name: str) -> NDArray[np.bool_]:
         found = pc.fill_null(pc.not_equal(before[name], after[name]), False)
@@ -159,12 +126,22 @@ def compare_rows(
         "reannotated": with_features & unequal("features"),
         "moved": unequal("split"),
     }
-    is_gone = np.ones(old.table.num_rows, np.bool_)
+    is_gone = np.ones(old.num_rows, np.bool_)
     is_gone[places] = False
     rows = {"new": np.flatnonzero(~is_known), "gone": np.flatnonzero(is_gone)}
     rows |= {change: known[mask] for change, mask in differs.items()}
     num_same = int((~np.logical_or.reduce(list(differs.values()))).sum())
     return RecordChanges(old, new, rows, num_same)
+
+
+def _named(rows: pa.Table, class_names: Sequence[str]) -> pa.Table:
+    """Return rows without ids, with the names of labels; without names, their numbers."""
+    label = rows["label"]
+    if class_names:
+        label = pc.fill_null(pc.take(pa.array(class_names, pa.string()), label), "")
+    else:
+        label = pc.fill_null(label, -1)
+    return rows.drop_columns(["id", "label"]).append_column("label", label)
 
 
 def can_compare_hashes(old: _Dataset, new: _Dataset) -> bool:
@@ -192,33 +169,21 @@ def changed_features(old: _Dataset, new: _Dataset, changes: RecordChanges) -> di
         StorageError: A record cannot be read.
     """
     rows = changes.rows["reannotated"][:EXAMINED]
-    ids = changes.new.ids.take(pa.array(rows))
-    before = pc.index_in(ids, value_set=changes.old.ids.combine_chunks()).to_numpy()
-    pairs = zip(_read_records(*old, before), _read_records(*new, rows), strict=True)
+    ids = changes.of("reannotated", EXAMINED)["id"]
+    before = pc.index_in(ids, value_set=changes.old["id"].combine_chunks()).to_numpy()
+    sides = [
+        map_reads(partial(read_record, root.below(manifest.folder), manifest), numbers, _READERS)
+        for (root, manifest), numbers in ((old, before.tolist()), (new, rows.tolist()))
+    ]
     found: Counter[str] = Counter()
-    for first, second in pairs:
+    for first, second in zip(*sides, strict=True):
         for feature in new[1].schema.column_features:
-            texts = _text_of(first, feature, old[1]), _text_of(second, feature, new[1])
+            texts = (
+                _text_of(first.features, feature, old[1]),
+                _text_of(second.features, feature, new[1]),
+            )
             found[feature.name] += texts[0] != texts[1]
     return {name: number for name, number in found.items() if number}
-
-
-def _read_records(
-    root: Folder, manifest: Manifest, rows: NDArray[np.int64]
-) -> Iterator[Mapping[str, Values]]:
-    """Yield the features of the records with these numbers in stored order."""
-    folder, shards = root.below(manifest.folder), manifest.named_shards()
-    ends = np.cumsum([info.num_live for _, info in shards])
-
-    def read(row: int) -> Mapping[str, Values]:
-        number = int(np.searchsorted(ends, row, side="right"))
-        name, info = shards[number]
-        place = row - int(ends[number]) + info.num_live
-        columns = read_live_rows(folder, name, info, [*CHECKED])
-        (found,) = columns.slice(place, 1).to_pylist()
-        return read_features(folder, name, found)
-
-    return map_reads(read, rows.tolist(), _READS_AT_ONCE)
 
 
 def _text_of(values: Mapping[str, Values], feature: Feature, manifest: Manifest) -> str:

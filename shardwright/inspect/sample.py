@@ -1,4 +1,4 @@
-"""Choose and read a sample of a dataset's images: pictures to look at, and their signals.
+"""Choose a sample of a dataset's images: pictures to look at, and their signals.
 
 The sample is a function of the dataset alone. A split has its part of it in proportion to its
 records, at least a share of its own; in a split, each class has at least one record if there are
@@ -12,29 +12,22 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import os
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby
-from typing import Any, TypeVar
+from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.errors import ImageFault, RecordFault, StorageError
-from shardwright.format.example import ExampleFault, Values, parse_example
-from shardwright.format.index import CHECKED, check_record, read_live_rows
+from shardwright.format.index import CHECKED, read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.splits import ShardInfo
-from shardwright.images.decode import StoredImage, stored_image
-from shardwright.images.previews import Preview, decode_preview
-from shardwright.images.signals import PictureMeasures, measure_picture
 from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
 
 MAX_RECORDS = 2000
 _MAX_SHARDS = 16
@@ -42,10 +35,8 @@ _MAX_SHARDS = 16
 _MIN_RECORDS, _ONE_IN = 64, 1000
 # Records of a split are chosen among its first rows: enough that rare classes are there.
 _LEAST_CANDIDATES, _CANDIDATES_A_RECORD = 2048, 4
-TASK_RECORDS = 16
-_COLUMNS = ["id", "label", *CHECKED, "image_length", "format", "width", "height"]
-
-T = TypeVar("T")
+TASK_RECORDS, _READERS = 16, 16
+_COLUMNS = ["id", "label", *CHECKED, "format", "width", "height"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +51,6 @@ class SamplePlace:
 
     shard: ShardName
     row: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SampledRecord:
-    """A record of the sample.
-
-    Attributes:
-        place: Where it is.
-        features: The features of its example but for the image; {} if it cannot be read.
-        preview: Its decoded image at a reduced size; None if it does not decode.
-        measured: Measurements of the preview; None without one.
-        fault: Why it cannot be read or decoded; "" if it can.
-    """
-
-    place: SamplePlace
-    features: Mapping[str, Values]
-    preview: Preview | None
-    measured: PictureMeasures | None
-    fault: str = ""
 
 
 def sample_size(num_records: int) -> int:
@@ -123,42 +95,6 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SampleP
     return places
 
 
-def read_sample(
-    root: Folder,
-    manifest: Manifest,
-    places: Sequence[SamplePlace],
-    look: Callable[[SampledRecord], T],
-) -> list[T]:
-    """Read and decode records in threads, and return what `look` makes of each, in order.
-
-    Args:
-        root: The dataset's folder.
-        manifest: Its manifest.
-        places: Places of `choose_sample`.
-        look: Called in a thread with one record; what it returns is kept, the record is not.
-
-    Raises:
-        StorageError: A shard cannot be read at all.
-    """
-    image, stored = manifest.schema.image, stored_image(manifest.schema)
-    key = "" if image is None else image.name
-
-    def records_of(some: Sequence[SamplePlace]) -> list[T]:
-        spans = [(place.row["offset"], place.row["offset"] + place.row["length"]) for place in some]
-        read = root.read_ranges(some[0].shard.shard, spans)
-        return [
-            look(_record(place, data, key, stored)) for place, data in zip(some, read, strict=True)
-        ]
-
-    tasks = [
-        some[start : start + TASK_RECORDS]
-        for some in (list(group) for _, group in groupby(places, key=lambda place: place.shard))
-        for start in range(0, len(some), TASK_RECORDS)
-    ]
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return [made for some in pool.map(records_of, tasks) for made in some]
-
-
 def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
     """Return the size of each split's sample; the largest split yields to small ones."""
     sizes = {name: split.num_records for name, split in manifest.splits.items()}
@@ -188,8 +124,7 @@ def _candidates(
         filled = pc.and_(pc.greater(rows["image_length"], 0), pc.greater(rows["length"], 0))
         return rows.filter(pc.and_(inside, filled))
 
-    with ThreadPoolExecutor(16) as pool:
-        return list(pool.map(first_rows, shards))
+    return list(map_reads(first_rows, shards, _READERS))
 
 
 def _chosen(
@@ -212,20 +147,3 @@ def _chosen(
     ends = list(accumulate(map(len, candidates)))
     for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
         yield SamplePlace(names[bisect_right(ends, place)], row)
-
-
-def _record(place: SamplePlace, data: bytes, key: str, stored: StoredImage) -> SampledRecord:
-    features: dict[str, Values] = {}
-    preview = measured = None
-    fault = ""
-    try:
-        check_record(place.row, data)
-        features = parse_example(data[HEADER_BYTES:-FOOTER_BYTES])
-        [image] = features.pop(key, None) or [b""]
-        if not isinstance(image, bytes):
-            raise ImageFault(f"feature {key!r} holds no bytes")
-        preview = decode_preview(image, stored)
-        measured = measure_picture(preview.pixels, width=preview.width, height=preview.height)
-    except (ImageFault, ExampleFault, RecordFault, StorageError, ValueError) as error:
-        fault = str(error)
-    return SampledRecord(place, features, preview, measured, fault)

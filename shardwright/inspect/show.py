@@ -26,7 +26,6 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import PICTURES, Feature, FeatureKind, Source
-from shardwright.format.splits import ShardInfo
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
     add_version,
@@ -95,56 +94,50 @@ def find_record(
         StorageError: The index or the record cannot be read.
     """
     if split is not None and split not in manifest.splits:
-        raise NotFoundError(f"unknown split {split!r}; the splits are {_choices(manifest)}")
+        raise NotFoundError(f"unknown split {split!r}; the splits are {', '.join(manifest.splits)}")
     is_number = key.isascii() and key.isdigit()
     if by == "number" and not is_number:
         raise UsageError(f"a record number must be a whole number of at least 0, got {key!r}")
     if by != "number":
         for name in [split] if split else manifest.splits:
             start = 0
-            for shard in manifest.named_shards(name):
-                ids = read_live_rows(root, *shard, ["id"])["id"]
+            for shard, info in manifest.named_shards(name):
+                ids = read_live_rows(root, shard, info, ["id"])["id"]
                 row = pc.index(ids, pa.scalar(key, pa.string())).as_py()
                 if row >= 0:
-                    return _read_found(root, manifest, shard, row, start + row)
-                start += shard[1].num_live
+                    return read_record(root, manifest, start + row, name)
+                start += info.num_live
+    splits = ", ".join(manifest.splits)
     if by == "id" or not is_number:
         where = f"split {split!r}" if split else "any split"
-        raise NotFoundError(
-            f"no record in {where} has the id {key!r}; the splits are {_choices(manifest)}"
-        )
+        raise NotFoundError(f"no record in {where} has the id {key!r}; the splits are {splits}")
     if split is None and "train" not in manifest.splits and len(manifest.splits) != 1:
+        raise NotFoundError(f"a record number needs a split: give --split, one of {splits}")
+    usual = split or ("train" if "train" in manifest.splits else next(iter(manifest.splits)))
+    count = manifest.splits[usual].num_records
+    if int(key) >= count:
+        last = f"its records are 0 to {count - 1}" if count else "it has no records"
         raise NotFoundError(
-            f"a record number needs a split: give --split, one of {_choices(manifest)}"
+            f"split {usual!r} has no record {int(key)}, and no record has that id: {last}"
         )
-    usual = "train" if "train" in manifest.splits else next(iter(manifest.splits))
-    return _find_number(root, manifest, int(key), split or usual)
+    return read_record(root, manifest, int(key), usual)
 
 
-def _choices(manifest: Manifest) -> str:
-    return ", ".join(manifest.splits)
-
-
-def _find_number(root: Folder, manifest: Manifest, number: int, split: str) -> FoundRecord:
-    start = 0
-    for name, info in manifest.named_shards(split):
-        if number < start + info.num_live:
-            return _read_found(root, manifest, (name, info), number - start, number)
-        start += info.num_live
-    last = f"its records are 0 to {start - 1}" if start else "it has no records"
-    raise NotFoundError(
-        f"split {split!r} has no record {number}, and no record has that id: {last}"
-    )
-
-
-def _read_found(
-    root: Folder,
-    manifest: Manifest,
-    shard: tuple[ShardName, ShardInfo],
-    row_number: int,
-    number: int,
+def read_record(
+    root: Folder, manifest: Manifest, number: int, split: str | None = None
 ) -> FoundRecord:
-    name, info = shard
+    """Return a record by its number in a split, or in all of them, from 0 in file order.
+
+    Reads the index of its shard, and only its bytes of the shard.
+
+    Raises:
+        StorageError: The index or the record cannot be read.
+    """
+    shards = manifest.named_shards(split)
+    ends = np.cumsum([info.num_live for _, info in shards])
+    place = int(np.searchsorted(ends, number, side="right"))
+    name, info = shards[place]
+    row_number = number - int(ends[place]) + info.num_live
     [row] = read_live_rows(root, name, info).slice(row_number, 1).to_pylist()
     # Before memory is taken for it.
     if not (row["offset"] >= 0 and 0 <= row["length"] <= info.num_bytes - row["offset"]):
@@ -152,15 +145,6 @@ def _read_found(
             f"{name.sidecar} states a record outside of its shard (row {row_number}): "
             "run `shardwright verify`"
         )
-    features = read_features(root, name, row)
-    id_feature = manifest.schema.find(Source.ID)
-    if id_feature is not None and one_value(features, id_feature) != row["id"].encode():
-        raise StorageError(f"{name.shard} and its index do not match: run `shardwright verify`")
-    return FoundRecord(name, number, row, features)
-
-
-def read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:
-    """Return the features of the record of an index row, reading only its bytes of the shard."""
     data = root.read_range(name.shard, row["offset"], row["length"])
     try:
         check_record(row, data)
@@ -168,7 +152,11 @@ def read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapp
         raise StorageError(
             f"{name.shard}: {fault}; `shardwright verify` lists all faults"
         ) from fault
-    return parse_example(data[HEADER_BYTES:-FOOTER_BYTES])
+    features = parse_example(data[HEADER_BYTES:-FOOTER_BYTES])
+    id_feature = manifest.schema.find(Source.ID)
+    if id_feature is not None and one_value(features, id_feature) != row["id"].encode():
+        raise StorageError(f"{name.shard} and its index do not match: run `shardwright verify`")
+    return FoundRecord(name, number, row, features)
 
 
 def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
@@ -176,8 +164,7 @@ def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
     features, by_key = {}, _by_key(manifest)
     for key, values in found.features.items():
         feature = by_key.get(key)
-        kind = None if feature is None else feature.kind
-        shown = [_json_value(value, kind) for value in values]
+        shown = [_json_value(value, feature) for value in values]
         features[key] = shown if _is_list(feature, values) else shown[0]
     label, known = one_value(found.features, manifest.schema.label), manifest.schema.class_names
     is_class = isinstance(label, int) and 0 <= label < len(known)
@@ -202,9 +189,9 @@ def _is_list(feature: Feature | None, values: Values) -> bool:
     return len(values) != 1 or bool(feature and feature.stored_shape)
 
 
-def _json_value(value: bytes | int | float, kind: FeatureKind | None) -> Any:
+def _json_value(value: bytes | int | float, feature: Feature | None) -> Any:
     if isinstance(value, bytes):
-        text = _as_text(value, kind)
+        text = _as_text(value, feature)
         return {"num_bytes": len(value)} if text is None else text
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
@@ -243,8 +230,7 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
 
 
 def _values_text(manifest: Manifest, feature: Feature | None, values: Values) -> str:
-    kind = feature.kind if feature is not None else None
-    texts = [_value_text(value, kind) for value in values[:_SHOWN_VALUES]]
+    texts = [_value_text(value, feature) for value in values[:_SHOWN_VALUES]]
     names = manifest.schema.names_of(feature) if feature is not None else ()
     texts = [
         f"{text} ({names[value]})" if isinstance(value, int) and 0 <= value < len(names) else text
@@ -254,23 +240,24 @@ def _values_text(manifest: Manifest, feature: Feature | None, values: Values) ->
     return f"[{', '.join(texts)}{more}]" if _is_list(feature, values) else texts[0]
 
 
-def _value_text(value: bytes | int | float, kind: FeatureKind | None) -> str:
+def _value_text(value: bytes | int | float, feature: Feature | None) -> str:
     if not isinstance(value, bytes):
         return f"{value:g}" if isinstance(value, float) else str(value)
-    text = _as_text(value, kind)
+    text = _as_text(value, feature)
     if text is not None:
         return repr(text)
     more = "..." if len(value) > _SHOWN_BYTES else ""
     return f"{value[:_SHOWN_BYTES].hex(' ')}{more} ({counted(len(value), 'byte')})"
 
 
-def _as_text(value: bytes, kind: FeatureKind | None) -> str | None:
+def _as_text(value: bytes, feature: Feature | None) -> str | None:
+    if feature is not None and feature.kind in _BINARY:
+        return None
     try:
         text = value.decode()
     except UnicodeDecodeError:
         return None
-    is_text = kind not in _BINARY and text.translate(_SPACES).isprintable()
-    return text if is_text else None
+    return text if text.translate(_SPACES).isprintable() else None
 
 
 def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:

@@ -26,7 +26,6 @@ from shardwright.inspect.command_parts import (
     EXIT_FAULTS,
     command,
     make_parser,
-    root_of,
     show_progress,
     to_json,
 )
@@ -65,6 +64,7 @@ def verify(
     progress: Callable[[int, int], None] | None = None,
     storage_options: Mapping[str, object] | StorageOptions | None = None,
     newest: bool = False,
+    quick: bool = False,
 ) -> Verification:
     """Check a dataset in bounded memory: the generations and files of all versions, and the pins.
 
@@ -75,15 +75,20 @@ def verify(
         storage_options: As for `shardwright.open`. A file in a store is downloaded to a temporary
             file.
         newest: Check the generations of the newest version alone.
+        quick: Compare lengths and the checksums that the store keeps; read no shard.
 
     Raises:
         NotADatasetError: The folder has no finished dataset.
         StorageError: The folder cannot be read. A single unreadable file is a fault instead.
     """
+
+    def check(folder: Folder) -> Verification:
+        if quick:
+            return verify_quickly(folder, threads=threads)
+        return verify_built(folder, threads, progress)
+
     root = Folder.at(dataset, StorageOptions.of(storage_options))
-    return verify_versions(
-        root, lambda folder: verify_built(folder, threads, progress), newest=newest
-    )
+    return verify_versions(root, check, newest=newest)
 
 
 def verify_built(
@@ -221,12 +226,13 @@ def verify_command(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.threads < 1:
         parser.error(f"--threads must be at least 1, got {args.threads}")
-
-    def check(root: Folder) -> Verification:
-        if args.quick:
-            return verify_quickly(root, threads=args.threads)
-        return verify_built(root, args.threads, show_progress)
-
-    result = verify_versions(root_of(args), check, newest=args.newest)
+    result = verify(
+        args.dataset,
+        threads=args.threads,
+        progress=show_progress,
+        storage_options=StorageOptions.parse(args.storage_option),
+        newest=args.newest,
+        quick=args.quick,
+    )
     print_safely(to_json(result.to_json()) if args.json else result.to_text())
     return EXIT_DONE if result.is_sound else EXIT_FAULTS

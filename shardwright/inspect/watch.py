@@ -177,7 +177,6 @@ def _amounts(progress: BuildProgress) -> list[str]:
         parts.append(f"{progress.reused.shards:,} of an earlier run")
     if progress.records_per_second:
         parts.append(f"{progress.records_per_second:,.0f} images/s")
-        parts.append(f"{show_bytes(progress.bytes_per_second)}/s")
     if progress.seconds_left is not None:
         parts.append(f"{show_seconds(progress.seconds_left)} left")
     return parts

@@ -18,8 +18,6 @@ from shardwright.inspect.command_parts import (
 )
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import is_remote
-from shardwright.storage.folder import Folder
-from shardwright.storage.options import StorageOptions
 from shardwright.terminal import print_safely, say
 
 _EPILOG = """\
@@ -73,18 +71,15 @@ def _write(args: argparse.Namespace) -> dict[str, Any]:
     from shardwright.report.data import collect, sample_pictures
     from shardwright.report.page import report_html
 
-    root = root_of(args)
-    manifest = manifest_of(args)
-    difference = old = None
+    root, manifest, difference = root_of(args), manifest_of(args), None
     if args.against is not None:
         old = OpenedDataset.at(root_of(args, args.against))
         difference = compare(old, OpenedDataset(root, manifest)).summary
     files = root.below(manifest.folder)
     pictures = sample_pictures(files, manifest, args.pictures)
-    found = collect(files, manifest, pictures=pictures, difference=difference, older=old)
-    data = report_html(found).encode()
+    page = report_html(collect(files, manifest, pictures=pictures, difference=difference)).encode()
     path = args.output or f"{manifest.name}-report.html"
     folder, filename = path.rpartition("/")[::2] if is_remote(path) else os.path.split(path)
-    Folder.at(folder or ".", StorageOptions.parse(args.storage_option)).write_bytes(filename, data)
-    shown = sum(picture.thumbnail is not None for picture in found.pictures)
-    return {"report": path, "num_bytes": len(data), "pictures": shown}
+    root_of(args, folder or ".").write_bytes(filename, page)
+    shown = sum(picture.thumbnail is not None for picture in pictures)
+    return {"report": path, "num_bytes": len(page), "pictures": shown}

@@ -1,37 +1,28 @@
-"""Collect what a report shows from a dataset's files; reads a bounded part of them.
-
-A shard holds a random part of its split, in the order of a hash of the ids. So the first rows of a
-few shards are a random sample, and the same one on every machine.
-"""
+"""Collect what a report shows from a dataset's files; reads a bounded part of them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.errors import MissingError, StorageError
 from shardwright.format import naming
 from shardwright.format.index import read_live_rows
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
-from shardwright.format.parquet import ParquetRows
 from shardwright.format.splits import ShardInfo
 from shardwright.format.stats_keys import LEAKS, NEAR_LEAKS
 from shardwright.inspect.describe import class_name
 from shardwright.inspect.sample import SamplePlace, choose_sample, sample_size
 from shardwright.report.pictures import Picture, can_decode, read_pictures
-from shardwright.report.rejects import RejectedInput, read_rejects
+from shardwright.report.rejects import RejectedInput, read_batches, read_rejects
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 
-MAX_ROWS = 50_000  # of all splits together
-_LEAST_ROWS = 1000  # of each split
-_COLUMNS = ["width", "height", "image_length"]
 _MAX_SEARCHED = 400_000  # records, among which ids are looked up
 _MAX_BYTES = 500_000  # of their thumbnails
 _READERS = 8  # concurrent reads of indexes
@@ -44,26 +35,20 @@ class ReportData:
 
     Attributes:
         manifest: The dataset.
-        splits: Index rows of each split.
         pictures: The sample that is shown.
         near: Some near-duplicates.
         paired: The pictures of duplicates, near-duplicates and changes, by id.
         rejects: Examples of each reason.
         difference: The summary of `shardwright diff` against another dataset, or None.
-        replaced: The pictures of the other dataset that are gone or changed, by id.
-        can_decode: False if no decoder is installed, so that there are no pictures.
         fault: The error for which only the manifest is shown; "" without one.
     """
 
     manifest: Manifest
-    splits: Sequence[SplitRows] = ()
     pictures: Sequence[Picture] = ()
     near: Sequence[NearPair] = ()
     paired: Mapping[str, Picture] = field(default_factory=dict)
     rejects: Sequence[RejectedInput] = ()
     difference: Mapping[str, Any] | None = None
-    replaced: Mapping[str, Picture] = field(default_factory=dict)
-    can_decode: bool = True
     fault: str = ""
 
     def class_name(self, label: int | None) -> str:
@@ -77,7 +62,6 @@ def collect(
     *,
     pictures: Sequence[Picture] | None = None,
     difference: Mapping[str, Any] | None = None,
-    older: tuple[Folder, Manifest] | None = None,
 ) -> ReportData:
     """Return what the report of a dataset shows.
 
@@ -86,31 +70,25 @@ def collect(
         manifest: Its manifest; reads the files of rejects that it lists.
         pictures: The sample, if it is read already; None to read `sample_pictures`.
         difference: The summary of `compare` against another dataset.
-        older: The folder and the manifest of that dataset.
 
     Raises:
         StorageError: An index or a file of rejects cannot be read.
     """
-    decodes = can_decode()
     near = read_near_pairs(root, manifest)
-    changed: Mapping[str, list[str]] = (difference or {}).get("examples", {})
-    ids = {*leaked_ids(manifest), *(pair.keeper for pair in near), *(pair.id for pair in near)}
-    ids.update(found for change, some in changed.items() if change != "gone" for found in some)
-    replaced: Mapping[str, Picture] = {}
-    if older and decodes:
-        gone = {*changed.get("gone", []), *changed.get("changed", [])}
-        with suppress(StorageError):  # gone pictures need not be readable
-            replaced = pictures_of(older[0].below(older[1].folder), older[1], gone)
+    ids = {name for pair in near for name in (pair.id, pair.keeper)}
+    for info in manifest.splits.values():
+        for key in (LEAKS, NEAR_LEAKS):
+            for leak in info.stats.get(key, {}).values():
+                ids.update(name for pair in leak["examples"] for name in pair)
+    for some in (difference or {}).get("examples", {}).values():
+        ids.update(some)
     return ReportData(
         manifest,
-        read_rows(root, manifest),
         sample_pictures(root, manifest) if pictures is None else pictures,
         near,
-        pictures_of(root, manifest, ids) if decodes else {},
-        read_rejects(root, manifest) if manifest.rejects else [],
+        pictures_of(root, manifest, ids),
+        read_rejects(root, manifest),
         difference,
-        replaced,
-        decodes,
     )
 
 
@@ -131,63 +109,12 @@ def sample_pictures(root: Folder, manifest: Manifest, number: int | None = None)
     return read_pictures(root, manifest, choose_sample(root, manifest, wanted) if wanted else [])
 
 
-class SplitRows(NamedTuple):
-    """Rows of a split's index.
-
-    Attributes:
-        split: Its name.
-        rows: Columns of the index.
-        is_whole: True if these are all rows of the split.
-    """
-
-    split: str
-    rows: pa.Table
-    is_whole: bool
-
-
-def read_rows(root: Folder, manifest: Manifest) -> list[SplitRows]:
-    """Return index rows of each split, at most about `MAX_ROWS` together.
-
-    Raises:
-        StorageError: An index cannot be read.
-    """
-    total = max(manifest.num_records, 1)
-    empty = pa.table({name: pa.array([], pa.int64()) for name in _COLUMNS})
-
-    def read(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
-        return read_live_rows(root, *shard, _COLUMNS)
-
-    found = []
-    for name, split in manifest.splits.items():
-        most = max(MAX_ROWS * split.num_records // total, _LEAST_ROWS)
-        shards = manifest.named_shards(name)
-        # As many as hold `most` records together, spread over the split.
-        mean = max(sum(info.num_live for _, info in shards) / max(len(shards), 1), 1)
-        count = min(len(shards), max(1, round(most / mean + 0.5)))
-        chosen = [shards[number * len(shards) // count] for number in range(count)]
-        tables = list(map_reads(read, chosen, _READERS))
-        rows = pa.concat_tables(tables) if tables else empty
-        is_whole = len(rows) == split.num_records and len(rows) <= most
-        found.append(SplitRows(name, rows.slice(0, most), is_whole))
-    return found
-
-
 class NearPair(NamedTuple):
     """A row of `near_duplicates.parquet`: an image, and the one of its group that is kept."""
 
     id: str
-    split: str | None
     keeper: str
     distance: int
-
-
-def leaked_ids(manifest: Manifest) -> Iterator[str]:
-    """Yield the ids of the images that are stated as examples of being in two splits."""
-    for info in manifest.splits.values():
-        for key in (LEAKS, NEAR_LEAKS):
-            for leak in info.stats.get(key, {}).values():
-                for pair in leak["examples"]:
-                    yield from pair
 
 
 def read_near_pairs(root: Folder, manifest: Manifest) -> list[NearPair]:
@@ -196,19 +123,11 @@ def read_near_pairs(root: Folder, manifest: Manifest) -> list[NearPair]:
     Raises:
         StorageError: The list cannot be read.
     """
-    if naming.NEAR_DUPLICATES not in manifest.files:
-        return []
-    path = root.path(naming.NEAR_DUPLICATES)
-    try:
-        with root.open_input(naming.NEAR_DUPLICATES) as source, ParquetRows(source, path) as file:
-            batches = file.batches(_NEAR_ROWS, NearPair._fields)
-            rows = next(batches, pa.RecordBatch.from_pylist([])).to_pylist()
-    except MissingError:
-        return []
-    except pa.ArrowException as error:
-        raise StorageError(f"{path} cannot be read: {error}") from error
-    pairs = [NearPair(**row) for row in rows if row["id"] != row["keeper"]]
-    return sorted(pairs, key=lambda pair: (-pair.distance, pair.id))[:_NEAR_PAIRS]
+    listed = [name for name in manifest.files if name == naming.NEAR_DUPLICATES]
+    first = islice(read_batches(root, listed, _NEAR_ROWS, NearPair._fields), 1)
+    pairs = [NearPair(**row) for batch in first for row in batch.to_pylist()]
+    others = [pair for pair in pairs if pair.id != pair.keeper]
+    return sorted(others, key=lambda pair: (-pair.distance, pair.id))[:_NEAR_PAIRS]
 
 
 def pictures_of(root: Folder, manifest: Manifest, ids: Collection[str]) -> dict[str, Picture]:
@@ -217,9 +136,10 @@ def pictures_of(root: Folder, manifest: Manifest, ids: Collection[str]) -> dict[
     Raises:
         StorageError: An index or a shard cannot be read.
     """
-    if not ids or manifest.schema.image is None or manifest.num_records > _MAX_SEARCHED:
+    is_large = manifest.num_records > _MAX_SEARCHED
+    if not ids or manifest.schema.image is None or is_large or not can_decode():
         return {}
-    wanted = pa.array(sorted(set(ids)), pa.string())
+    wanted = pa.array(sorted(ids), pa.string())
 
     def find(shard: tuple[ShardName, ShardInfo]) -> list[SamplePlace]:
         rows = read_live_rows(root, *shard)

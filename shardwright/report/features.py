@@ -1,27 +1,23 @@
-"""Show the features of the records: classes, boxes, values, and the heads of vocabularies."""
+"""Show the features of the records: classes, boxes and values."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
-from shardwright.format.schema import INDEXED, Source
-from shardwright.format.stats_keys import FEATURES, LABEL_DEVIATION
+from shardwright.format.stats_keys import FEATURES
 from shardwright.inspect.describe import class_name, class_view, feature_view
 from shardwright.inspect.stats import value_view
 from shardwright.inspect.views import names, numbers, shares, texts
-from shardwright.report.charts import density, histogram_of, rank_curve
+from shardwright.report.charts import histogram, histogram_of
 from shardwright.report.data import ReportData
-from shardwright.report.markup import Html, Section, cards, charts, join, name_of, note, table, tag
-from shardwright.report.pictures import Picture, box_features
+from shardwright.report.markup import Html, Section, cards, charts, join, note, table
+from shardwright.report.pictures import DrawnBox, box_features
 from shardwright.sizes import counted, show_number
 
-_CURVE_FROM = 12  # classes; fewer are read off the table
 _DRAWN = 60  # features with a chart
-_SHOWN_NAMES = 200
 
 
 def classes(data: ReportData) -> Section | None:
@@ -30,11 +26,7 @@ def classes(data: ReportData) -> Section | None:
     if not view.rows:
         return None
     totals = [int(row[-2] or 0) for row in view.rows]
-    parts = [_figures(totals), table(*view), *_deviations(data)]
-    if len(totals) >= _CURVE_FROM and any(totals):
-        title = "Records of each class, from the largest to the smallest (logarithmic)"
-        parts.insert(1, charts(rank_curve(title, totals)))
-    return Section("classes", "Class balance", join(parts))
+    return Section("classes", "Class balance", join((_figures(totals), table(*view))))
 
 
 def _figures(counts: Sequence[int]) -> Html:
@@ -52,73 +44,40 @@ def _figures(counts: Sequence[int]) -> Html:
     return cards(values)
 
 
-def _deviations(data: ReportData) -> list[Html]:
-    rows = [
-        [name, f"{off['mean']:.4%}", f"{off['max']:.4%}", data.class_name(off["label"])]
-        for name, split in data.manifest.splits.items()
-        if (off := split.stats.get(LABEL_DEVIATION))
-    ]
-    title = "Class fractions of the splits, compared with the whole dataset"
-    columns = (names("split"), texts("mean deviation"), texts("largest deviation"))
-    return [table(title, (*columns, names("of class")), rows)] if rows else []
-
-
 def objects(data: ReportData) -> Section | None:
     """Return the section of boxes; None for a dataset without any in the sample."""
-    pictures = [found for found in data.pictures if found.thumbnail or found.boxes]
-    counts = np.array([len(found.boxes) for found in pictures], np.int64)
+    boxes = [found.boxes for found in data.pictures if found.thumbnail or found.boxes]
+    counts = np.array(list(map(len, boxes)), np.int64)
     if not counts.sum():
         return None
-    told = f"Of the boxes in {counted(len(pictures), 'picture')} of the sample."
-    values: dict[str, object] = {
-        "boxes": f"{counts.sum():,}",
-        "boxes an image": f"{counts.mean():.2f}",
-        "images without": f"{int((counts == 0).sum()):,}",
-    }
-    areas = np.array(
-        [
-            max(box.bottom - box.top, 0) * max(box.right - box.left, 0)
-            for found in pictures
-            for box in found.boxes
-        ]
-    )
-    drawn = charts(
-        histogram_of("Boxes an image", counts, show_number),
-        histogram_of("Side of a box, as a share of its image", np.sqrt(areas), "{:.0%}".format),
-    )
-    return Section(
-        "objects", "Boxes", join((note(told), cards(values), drawn, _by_class(data, pictures)))
-    )
-
-
-def _by_class(data: ReportData, pictures: list[Picture]) -> object:
-    """Return the table of boxes per class: how many, in how many images, and their median area."""
-    features = box_features(data.manifest.schema)
-    labels = next((found.labels for found in features if found.labels is not None), None)
-    class_names = data.manifest.schema.names_of(labels) if labels is not None else ()
     areas: dict[int | None, list[float]] = defaultdict(list)
-    images: Counter[int | None] = Counter()
-    for found in pictures:
-        images.update({box.label for box in found.boxes})
-        for box in found.boxes:
-            areas[box.label].append((box.bottom - box.top) * (box.right - box.left))
+    for box in (box for some in boxes for box in some):
+        areas[box.label].append(_area(box))
+    labels = next((labels for _, labels in box_features(data.manifest.schema) if labels), None)
+    known = data.manifest.schema.names_of(labels) if labels else ()
     most = max(map(len, areas.values()))
     rows = [
         [
-            class_name(class_names, label) or "(no class)",
-            len(found),
-            images[label],
-            round(len(found) / images[label], 2),
-            f"{float(np.median(found)):.1%}",
-            round(len(found) / most, 4),
+            *(class_name(known, label) or "(no class)", len(found)),
+            *(f"{float(np.median(found)):.1%}", round(len(found) / most, 4)),
         ]
         for label, found in sorted(areas.items(), key=lambda item: -len(item[1]))
     ]
-    columns = (
-        *(names("class"), numbers("boxes"), numbers("images"), numbers("boxes an image")),
-        *(texts("median area"), shares("of the most frequent class")),
+    columns = (names("class"), numbers("boxes"), texts("median area"))
+    sides = np.sqrt([area for found in areas.values() for area in found])
+    parts = (
+        note(f"Of the {counts.sum():,} boxes in {counted(len(boxes), 'picture')} of the sample."),
+        charts(
+            histogram_of("Boxes an image", counts, show_number),
+            histogram_of("Side of a box, as a share of its image", sides, "{:.0%}".format),
+        ),
+        table("Boxes by class", (*columns, shares("of the most frequent class")), rows),
     )
-    return table("Boxes by class", columns, rows)
+    return Section("objects", "Boxes", join(parts))
+
+
+def _area(box: DrawnBox) -> float:
+    return max(box.bottom - box.top, 0) * max(box.right - box.left, 0)
 
 
 def feature_values(data: ReportData) -> Section | None:
@@ -128,34 +87,21 @@ def feature_values(data: ReportData) -> Section | None:
         return None
     largest = max(data.manifest.splits.values(), key=lambda split: split.num_records)
     drawn = [
-        _chart(name, summary)
+        histogram(
+            f"{name}: {summary.get('of', 'values')}",
+            summary["histogram"]["edges"],
+            summary["histogram"]["counts"],
+            show_number,
+        )
         for name, summary in sorted(largest.stats.get(FEATURES, {}).items())
         if "histogram" in summary
     ]
-    told = f"Charts show the values of {largest.name}; the area of a bar is its number of values."
+    told = f"Charts show the values of {largest.name}, in bins that grow with the values."
     parts = [note(told), charts(*drawn[:_DRAWN])] if drawn else []
     return Section("values", "Values", join([*parts, table(*view)]))
 
 
-def _chart(name: str, summary: Mapping[str, Any]) -> Html:
-    of = summary.get("of", "values")
-    title = name if of == "values" else f"{name}: {of}"
-    histogram = summary["histogram"]
-    ends = summary["min"], summary["max"]
-    return density(title, histogram["edges"], histogram["counts"], ends, show_number)
-
-
 def feature_list(data: ReportData) -> Section:
     """Return the section of features."""
-    schema = data.manifest.schema
-    view = feature_view(schema)
-    parts = [table("Features of a record", view.columns, view.rows)]
-    for feature in schema.features:
-        if feature.kind in INDEXED and feature.source != Source.LABEL:
-            words = schema.names_of(feature)
-            title = tag("h3", counted(len(words), "name"), " of ", name_of(feature.name))
-            items = join(tag("li", name_of(word)) for word in words[:_SHOWN_NAMES])
-            parts += [title, tag("ul", items, class_="words")]
-            if (hidden := len(words) - _SHOWN_NAMES) > 0:
-                parts.append(note(f"... and {hidden:,} more."))
-    return Section("features", "Features", join(parts))
+    view = feature_view(data.manifest.schema)._replace(title="Features of a record")
+    return Section("features", "Features", table(*view))

@@ -85,11 +85,10 @@ def name_of(value: object) -> Html:
     return tag("bdi", value)
 
 
-def data_block(content: object, **attributes: object) -> Html:
+def data_block(content: object) -> Html:
     """Return JSON in an element that no browser runs; no text in it can end the element."""
     told = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    written = "".join(map(_attribute, {"type": "application/json", **attributes}.items()))
-    return Html(f"<script{written}>{told}</script>")
+    return Html(f'<script type="application/json">{told}</script>')
 
 
 class Section(NamedTuple):
@@ -121,14 +120,24 @@ def charts(*found: Html) -> Html:
     return tag("div", *found, class_="charts")
 
 
-def more(summary: object, *content: object, is_open: bool = False) -> Html:
+def more(summary: object, *content: object) -> Html:
     """Return content behind a click."""
-    return tag("details", tag("summary", summary), *content, open=is_open)
+    return tag("details", tag("summary", summary), *content)
 
 
 def sheet(figures: Iterable[Html]) -> Html:
     """Return pictures beside one another."""
     return tag("div", join(figures), class_="sheet")
+
+
+def gallery(groups: Mapping[str, Sequence[Html]]) -> Html:
+    """Return the pictures of each group below its name, nothing without any."""
+    shown = [
+        tag("div", tag("h3", name), sheet(figures), class_="group")
+        for name, figures in groups.items()
+        if figures
+    ]
+    return tag("div", *shown, class_="groups") if shown else Html("")
 
 
 def table(caption: str, columns: Sequence[TableColumn], rows: Iterable[Sequence[Any]]) -> Html:

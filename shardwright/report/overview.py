@@ -1,46 +1,46 @@
-"""Show the figures of the dataset and its splits: records, sizes, times, source and settings."""
+"""Show the figures of the dataset: its splits, sizes, changes, times, source and settings."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-import pyarrow as pa
 
 from shardwright.format.reject_counts import RejectShare
 from shardwright.inspect.describe import split_view
+from shardwright.inspect.diff import difference_views
+from shardwright.inspect.stats import image_view
 from shardwright.inspect.views import pairs_view
-from shardwright.report.charts import heatmap, histogram_of
+from shardwright.report.charts import histogram_of
+from shardwright.report.contact_sheet import picture
 from shardwright.report.data import ReportData
-from shardwright.report.markup import (
-    Html,
-    Section,
-    cards,
-    charts,
-    join,
-    more,
-    note,
-    table,
-)
+from shardwright.report.markup import Section, cards, charts, gallery, join, more, note, table
 from shardwright.sizes import counted, show_bytes, show_number
+
+_MAX_ROWS = 2000  # of a table of changes
+_SIZES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+    ("width", "Width in pixels", show_number),
+    ("height", "Height in pixels", show_number),
+    ("image_length", "Bytes an image", show_bytes),
+)
 
 
 def overview(data: ReportData) -> Section:
     """Return the section of figures."""
     manifest = data.manifest
-    shards = sum(len(split.shards) for split in manifest.splits.values())
     rejects, num_inputs = RejectShare.of(manifest.rejects, manifest.num_records)
     share = f" ({rejects / num_inputs:.2%})" if rejects else ""
-    no_faults = sum(manifest.rejects.values()) - rejects
     values: dict[str, object] = {
         "records": f"{manifest.num_records:,}",
         "bytes": show_bytes(manifest.num_bytes),
-        "shards": f"{shards:,}",
+        "shards": f"{len(manifest.named_shards()):,}",
         "inputs": f"{manifest.num_inputs:,}",
         "rejects": f"{rejects:,}{share}",
     }
-    if no_faults:
+    if no_faults := sum(manifest.rejects.values()) - rejects:
         values["listed, no faults"] = f"{no_faults:,}"
-    if manifest.schema.main_class_names:
-        values["classes"] = f"{len(manifest.schema.main_class_names):,}"
+    if names := manifest.schema.main_class_names:
+        values["classes"] = f"{len(names):,}"
     return Section("overview", "Overview", cards(values))
 
 
@@ -52,43 +52,40 @@ def splits(data: ReportData) -> Section:
 
 
 def image_sizes(data: ReportData) -> Section | None:
-    """Return the section of sizes; None for a dataset without records."""
-    tables = [found.rows for found in data.splits if len(found.rows)]
-    if not tables:
+    """Return the section of sizes; None for a dataset without images."""
+    view = image_view(data.manifest)
+    if not view.rows:
         return None
-    rows = pa.concat_tables(tables)
-    shards = [shard for split in data.manifest.splits.values() for shard in split.shards]
-    num_bytes = np.array([shard.num_bytes for shard in shards], np.int64)
-    records = np.array([shard.num_records for shard in shards], np.int64)
-    found = [
-        *_image_charts(rows),
-        histogram_of("Bytes a shard", num_bytes, show_bytes),
-        histogram_of("Records a shard", records, show_number),
+    rows = [found.place.row for found in data.pictures]
+    drawn = [
+        histogram_of(title, np.array(values), show)
+        for name, title, show in _SIZES
+        if (values := [row[name] for row in rows if row[name]])
     ]
-    whole = all(split.is_whole for split in data.splits)
-    told = (
-        "Of all records."
-        if whole
-        else f"Of {counted(len(rows), 'record')} of {data.manifest.num_records:,}, from the "
-        "indexes of some shards; shard sizes are of all shards."
-    )
-    return Section("sizes", "Sizes", join((note(told), charts(*found))))
+    told = note(f"Charts are of {counted(len(rows), 'picture')} of the sample.") if drawn else ""
+    return Section("sizes", "Sizes", join((told, charts(*drawn), table(*view))))
 
 
-def _image_charts(rows: pa.Table) -> list[Html]:
-    sized = rows.select(["width", "height"]).drop_null()
-    width, height = (sized[name].to_numpy() for name in ("width", "height"))
-    keep = (width > 0) & (height > 0)
-    width, height = width[keep], height[keep]
-    found = []
-    if len(width):
-        found = [
-            heatmap("Image sizes in pixels", width, height, ("width", "height")),
-            histogram_of("Aspect ratio, width / height", np.round(width / height, 4), show_number),
-        ]
-    lengths = rows["image_length"].to_numpy()
-    lengths = lengths[lengths > 0]
-    return [*found, histogram_of("Bytes an image", lengths, show_bytes)] if len(lengths) else found
+def changes(data: ReportData) -> Section | None:
+    """Return the section of the differences from another dataset, as of `diff`; None without one.
+
+    Pictures are those of records that are there now.
+    """
+    if data.difference is None:
+        return None
+    old = data.difference["old"]
+    told = f"Compared with {old['name']} {old['version']} ({old['num_records']:,} records)."
+    shown = {
+        change: [picture(data, data.paired[name]) for name in ids if name in data.paired]
+        for change, ids in data.difference.get("examples", {}).items()
+    }
+    # Other sections have the names of some of these tables.
+    tables = [
+        table(f"Changes: {title}", columns, rows[:_MAX_ROWS])
+        for title, columns, rows in difference_views(data.difference)
+        if rows
+    ]
+    return Section("changes", "Changes", join((note(told), gallery(shown), *tables)))
 
 
 def provenance(data: ReportData) -> Section:
@@ -97,10 +94,8 @@ def provenance(data: ReportData) -> Section:
     known = dict(manifest.provenance)
     packages = known.pop("packages", {})
     origin = {**known, "fingerprint": manifest.fingerprint}
-    parts = [
-        table(*pairs_view("Source", origin)),
-        more("Settings", table(*pairs_view("Settings", manifest.settings))),
-    ]
-    if packages:
-        parts.append(more("Versions", table(*pairs_view("Versions", packages))))
+    parts = [table(*pairs_view("Source", origin))]
+    for title, values in (("Settings", manifest.settings), ("Versions", packages)):
+        if values:
+            parts.append(more(title, table(*pairs_view(title, values))))
     return Section("provenance", "Source and settings", join(parts))

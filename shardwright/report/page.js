@@ -154,15 +154,14 @@
     }
   });
 
-  // Pictures: of a split, class, id and range of a value, in their groups or sorted by the value.
+  // Pictures: those of a split, a class and an id.
   document.querySelectorAll(".pictures").forEach((box) => {
-    const [tools, split, label, by, span, down, from, to, text, check, every, status, flat] = [
-      ".tools", ".by-split", ".by-label", ".by-value", ".span", ".by-down", ".by-from", ".by-to", ".by-text", ".drawn", ".by-all", ".status", ".sorted",
+    const [tools, split, label, text, check, every, status] = [
+      ".tools", ".by-split", ".by-label", ".by-text", ".drawn", ".by-all", ".status",
     ].map((name) => box.querySelector(name));
     const figures = [...box.querySelectorAll("figure")].map((figure) => {
       const data = figure.querySelector("button").dataset;
-      const value = figure.appendChild(make("small", { className: "value" }));
-      return { figure, value, home: figure.parentElement, data, values: data.values.split(" ").map(Number), text: folded(`${data.label ?? ""}\n${data.id}`) };
+      return { figure, data, text: folded(`${data.label ?? ""}\n${data.id}`) };
     });
     const labels = new Set(figures.map(({ data }) => data.label).filter(Boolean));
     label.append(...[...labels].map((name) => make("option", { value: name, textContent: name })));
@@ -170,44 +169,22 @@
     let kept = figures;
     const draw = () => {
       const wanted = folded(text.value.trim());
-      const place = by.selectedIndex - 1;
-      const [least, most] = [from, to].map((end) => (end.value === "" ? NaN : Number(end.value)));
-      const fits = ({ data, values, text: told }) =>
-        (!split.value || data.split === split.value) && (!label.value || data.label === label.value) && told.includes(wanted)
-        && (place < 0 || !(Number.isNaN(values[place]) || values[place] < least || values[place] > most));
-      for (const found of figures) {
-        if (flat.hasChildNodes()) found.home.append(found.figure);
-        found.value.textContent = place < 0 ? "" : format(found.values[place]);
-        found.figure.hidden = !fits(found);
-      }
+      const fits = ({ data, text: told }) =>
+        (!split.value || data.split === split.value) && (!label.value || data.label === label.value) && told.includes(wanted);
+      for (const found of figures) found.figure.hidden = !fits(found);
       kept = figures.filter(({ figure }) => !figure.hidden);
-      if (place >= 0) {
-        const sign = down.checked ? -1 : 1;
-        kept.sort((one, other) => sign * (one.values[place] - other.values[place]));
-        flat.append(...kept.map(({ figure }) => figure));
-      } else if (wanted || label.value) {
+      if (wanted || label.value) {
         for (const { figure } of kept) for (let part = figure.closest("details"); part; part = part.parentElement.closest("details")) part.open = true;
       }
-      span.hidden = place < 0;
       for (const group of box.querySelectorAll(".group, [data-split]:not(button)")) group.hidden = !group.querySelector("figure:not([hidden])");
       status.textContent = `${kept.length.toLocaleString("en-US")} pictures`;
     };
     tools.hidden = false;
-    for (const part of [split, label, by, down, from, to, text]) part.addEventListener("input", draw);
+    for (const part of [split, label, text]) part.addEventListener("input", draw);
     check?.addEventListener("change", () => document.body.classList.toggle("plain", !check.checked));
     every.addEventListener("click", () => choose(kept.map(({ data }) => exact(data)), true));
-    document.querySelectorAll("a.show").forEach((link) => link.addEventListener("click", (event) => {
-      event.preventDefault();
-      for (const part of [split, text, from, to]) part.value = "";
-      by.value = link.dataset.sort;
-      label.value = link.dataset.label;
-      draw();
-      document.getElementById("pictures").scrollIntoView();
-      by.focus({ preventScroll: true });
-    }));
     draw();
   });
-  document.querySelectorAll(".scripted").forEach((part) => { part.hidden = false; });
 
   // A picture that the page shows twice is in it once.
   document.querySelectorAll("[data-of]").forEach((button) => {

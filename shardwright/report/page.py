@@ -12,12 +12,11 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 
-from shardwright.report.changes import changes
 from shardwright.report.contact_sheet import contact_sheet
 from shardwright.report.data import ReportData
 from shardwright.report.features import classes, feature_list, feature_values, objects
 from shardwright.report.markup import Html, Section, fill, join, name_of, warning
-from shardwright.report.overview import image_sizes, overview, provenance, splits
+from shardwright.report.overview import changes, image_sizes, overview, provenance, splits
 from shardwright.report.problems import duplicates, fixes, quality, rejected
 
 _SECTIONS = (  # pictures before tables

@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from io import BytesIO
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwright.format.example import ExampleFault
+from shardwright.errors import ImageFault, RecordFault
+from shardwright.format.example import ExampleFault, parse_example
+from shardwright.format.index import check_record
 from shardwright.format.manifest import Manifest
+from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.images.decode import stored_image
 from shardwright.images.libraries import load_library
-from shardwright.images.signals import PictureMeasures, Signals
-from shardwright.inspect.sample import SampledRecord, SamplePlace, read_sample
+from shardwright.images.previews import decode_preview
+from shardwright.images.signals import PictureMeasures, Signals, measure_picture
+from shardwright.inspect.sample import TASK_RECORDS, SamplePlace
 from shardwright.storage.folder import Folder
 
 MAX_BYTES = 2_550_000  # of all thumbnails; 3.4 MB in the page
@@ -73,27 +81,16 @@ class Picture(NamedTuple):
         return sum(len(file.data) for file in files if file is not None)
 
 
-class BoxFeature(NamedTuple):
-    """A feature of boxes, and the feature of their classes if there is one."""
-
-    boxes: Feature
-    labels: Feature | None
-
-
-def box_features(schema: ExampleSchema) -> list[BoxFeature]:
-    """Return the features of boxes: lists of boxes with their classes, and single boxes."""
-    found = []
+def box_features(schema: ExampleSchema) -> Iterator[tuple[Feature, Feature | None]]:
+    """Yield the features of boxes, each with the first feature of their classes if there is one."""
+    labels = {
+        feature.sequence: feature
+        for feature in reversed(schema.features)
+        if feature.sequence and feature.kind is FeatureKind.CLASS_LABEL
+    }
     for feature in schema.features:
         if feature.kind is FeatureKind.BOX:
-            labels = (
-                other
-                for other in schema.features
-                if feature.sequence
-                and other.sequence == feature.sequence
-                and other.kind is FeatureKind.CLASS_LABEL
-            )
-            found.append(BoxFeature(feature, next(labels, None)))
-    return found
+            yield feature, labels.get(feature.sequence)
 
 
 def read_pictures(
@@ -109,41 +106,53 @@ def read_pictures(
     """
     most = MAX_BYTES if num_bytes is None else num_bytes
     look = functools.partial(_look, manifest.schema, detail_for(len(places), most))
-    found = read_sample(root, manifest, places, look)
-    total = sum(one.num_bytes for one in found)
-    if total <= most:
-        return found
-    # Without some thumbnails, evenly spread over splits and classes.
-    order = sorted(
-        range(len(found)),
-        key=lambda place: (
-            found[place].split,
-            -1 if (label := found[place].label) is None else label,
-        ),
-    )
-    kept = int(len(found) * most / total)
-    shown = {order[place * len(order) // kept] for place in range(kept)}
-    return [
-        one if place in shown else one._replace(thumbnail=None, masks=())
-        for place, one in enumerate(found)
+
+    def read(some: Sequence[SamplePlace]) -> list[Picture]:
+        spans = [(place.row["offset"], place.row["offset"] + place.row["length"]) for place in some]
+        return list(map(look, some, root.read_ranges(some[0].shard.shard, spans)))
+
+    tasks = [
+        some[start : start + TASK_RECORDS]
+        for some in (list(group) for _, group in groupby(places, key=lambda place: place.shard))
+        for start in range(0, len(some), TASK_RECORDS)
     ]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        found = [one for some in pool.map(read, tasks) for one in some]
+    total = sum(one.num_bytes for one in found)
+    if total > most:  # without some thumbnails, evenly spread over splits and classes
+        by_class = sorted((one.split, one.label or 0, place) for place, one in enumerate(found))
+        kept = int(len(found) * most / total)
+        shown = {by_class[number * len(found) // kept][2] for number in range(kept)}
+        for place in {*range(len(found))} - shown:
+            found[place] = found[place]._replace(thumbnail=None, masks=())
+    return found
 
 
-def _look(schema: ExampleSchema, detail: tuple[int, int], record: SampledRecord) -> Picture:
-    row, split = record.place.row, record.place.shard.split
-    bare = Picture(row["id"], split, row["label"], record.place, None, measured=record.measured)
-    if record.preview is None:
-        return bare
+def _look(
+    schema: ExampleSchema, detail: tuple[int, int], place: SamplePlace, data: bytes
+) -> Picture:
+    made = Picture(place.row["id"], place.shard.split, place.row["label"], place, None)
+    key = "" if schema.image is None else schema.image.name
     try:
-        thumbnail = encode_small(record.preview.pixels, *detail)
-        return bare._replace(
+        check_record(place.row, data)
+        features = parse_example(data[HEADER_BYTES:-FOOTER_BYTES])
+        [image] = features.get(key) or [b""]
+        if not isinstance(image, bytes):
+            raise ImageFault(f"feature {key!r} holds no bytes")
+        preview = decode_preview(image, stored_image(schema))
+        measured = measure_picture(preview.pixels, width=preview.width, height=preview.height)
+        made = made._replace(measured=measured)
+        thumbnail = encode_small(preview.pixels, *detail)
+        return made._replace(
             thumbnail=thumbnail,
-            boxes=_boxes(schema, record.features),
-            masks=_masks(schema, record.features, (thumbnail.width, thumbnail.height)),
+            boxes=_boxes(schema, features),
+            masks=_masks(schema, features, (thumbnail.width, thumbnail.height)),
         )
+    except (ImageFault, ExampleFault, RecordFault, ValueError):
+        pass  # the page counts it
     except Exception as error:  # a build must not fail for its report
-        _LOG.warning("no picture of %r, because of %s: %s", bare.id, type(error).__name__, error)
-        return bare
+        _LOG.warning("no picture of %r, because of %s: %s", made.id, type(error).__name__, error)
+    return made
 
 
 def _boxes(schema: ExampleSchema, features: Mapping[str, Sequence[Any]]) -> tuple[DrawnBox, ...]:

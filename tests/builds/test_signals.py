@@ -18,7 +18,8 @@ import shardwright as sw
 from shardwright.errors import UsageError
 from shardwright.images.signals import SIGNALS, measure_signals
 from shardwright.inspect import cli
-from shardwright.inspect.sample import choose_sample, read_sample
+from shardwright.inspect.sample import choose_sample
+from shardwright.report.pictures import read_pictures
 from tests.support.build_helpers import (
     build_without_beam as build,
 )
@@ -220,12 +221,10 @@ def test_the_sample_has_every_class_and_skips_what_does_not_decode(measured: Pat
     }
     everything = choose_sample(dataset.root, dataset, 1000)
     assert len(everything) == 41
-    records = read_sample(dataset.root, dataset, everything, lambda record: record)
-    [damaged] = [record for record in records if record.fault]
-    assert (damaged.preview, damaged.measured) == (None, None)
-    assert damaged.place.row["id"] == "a/damaged.jpg"
-    assert "does not decode" in damaged.fault
-    assert all(one.features["id"] == [one.place.row["id"].encode()] for one in records)
+    pictures = read_pictures(dataset.root, dataset, everything)
+    assert [picture.id for picture in pictures] == [place.row["id"] for place in everything]
+    [damaged] = [picture for picture in pictures if picture.thumbnail is None]
+    assert (damaged.id, damaged.measured) == ("a/damaged.jpg", None)
 
 
 def test_the_stock_writer_has_no_signals(images: Path, tmp_path: Path, capsys: Any) -> None:

@@ -73,8 +73,8 @@ def report_bytes(
         pictures: The sample of its images, if it is read already.
     """
     try:
-        difference, older = _difference(root, manifest, old)
-        data = collect(root, manifest, pictures=pictures, difference=difference, older=older)
+        difference = _difference(root, manifest, old)
+        data = collect(root, manifest, pictures=pictures, difference=difference)
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
         _LOG.warning("%s has no pictures, because of %s", naming.REPORT, told)
@@ -82,19 +82,17 @@ def report_bytes(
     return report_html(data).encode()
 
 
-def _difference(
-    root: Folder, manifest: Manifest, older: Folder | None
-) -> tuple[dict[str, Any] | None, tuple[Folder, Manifest] | None]:
-    """Return the changes since an older dataset, and that one; None if it cannot be read."""
+def _difference(root: Folder, manifest: Manifest, older: Folder | None) -> dict[str, Any] | None:
+    """Return the changes since an older dataset; None without one, or if it cannot be read."""
     if older is None:
-        return None, None
+        return None
     # Late, because most builds replace nothing.
     from shardwright.inspect.diff import OpenedDataset, compare, compare_manifests
 
     try:
         old, new = OpenedDataset.at(older), OpenedDataset(root, manifest)
         if old.manifest.num_records + manifest.num_records > MAX_COMPARED:
-            return compare_manifests(old, new), old
-        return compare(old, new).summary, old
+            return compare_manifests(old, new)
+        return compare(old, new).summary
     except ShardwrightError:
-        return None, None
+        return None

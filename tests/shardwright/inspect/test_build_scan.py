@@ -37,7 +37,7 @@ def test_a_build_from_its_plan_to_its_last_shard(root: Folder) -> None:
     assert (found.done, found.reused) == ((2, 20, 2000), (0, 0, 0))
     assert (found.records_per_second, found.seconds_left) == (1.0, 30.0)
     assert (found.seconds, found.idle_seconds) == (20, 4)
-    line = "writing for 0:20, 20 of 50 images, 2 of 5 shards (40%), 1 images/s, 100 B/s, 0:30 left"
+    line = "writing for 0:20, 20 of 50 images, 2 of 5 shards (40%), 1 images/s, 0:30 left"
     assert show_line(found) == line
     found = scan_build(root, START + 400)
     assert "left, no change for 6:24: if the build has stopped" in show_line(found)

@@ -22,8 +22,8 @@ from tests.support.build_helpers import build, make_images
 
 
 def test_the_most_distant_near_duplicates_are_chosen(tmp_path: Path) -> None:
-    pairs = [NearPair(f"{number}", "train", "a", number) for number in range(40)]
-    rows = [NearPair("a", "train", "a", 0), *pairs]
+    pairs = [NearPair(f"{number}", "a", number) for number in range(40)]
+    rows = [NearPair("a", "a", 0), *pairs]
     path = tmp_path / naming.NEAR_DUPLICATES
     pq.write_table(pa.Table.from_pylist([{"group": 1, **row._asdict()} for row in rows]), path)
     content = {naming.NEAR_DUPLICATES: FileContent.of(path.read_bytes())}
