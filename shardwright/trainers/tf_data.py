@@ -81,7 +81,7 @@ def load(
 
     It is a `sw.Reader`, in the same order, and `make_dataset` (`Reader.tf_data()`) says what types
     its batches have, when a pass begins, and how an iterator is saved. Without `image`, images are
-    whole: uint8 [height, width, 3] (float32 if stored so).
+    whole: uint8 [height, width, 3].
 
     Args:
         dataset: As for `Reader`, like all arguments that are not here.
@@ -164,9 +164,7 @@ def _decoded_image(
             "leave batch_size out"
         )
     return DecodedImage(
-        size,
-        dtype="float32" if image.dtype == "float32" else "uint8",
-        masks=[each.name for each in wanted if each.kind == FeatureKind.MASK],
+        size, masks=[each.name for each in wanted if each.kind == FeatureKind.MASK]
     )
 
 
