@@ -80,7 +80,7 @@ class Reader:
         image: `TrainImage`, `EvalImage` or `DecodedImage`; `MultiCrop` of them gives several
             crops; None gives the stored bytes, as objects.
         features: Names of the features to return, or {name: encoding} with `OneHot`, `MultiHot`,
-            `Dense`, `Sparse`, `Text` or `RawTensor`; None for all. Other features are not parsed.
+            `Dense` or `Text`; None for all. Other features are not parsed.
         epochs: Number of epochs in a pass, not in the reader's life; None for a pass without end.
         state: Position to resume from: the `state()` of a reader of the same records.
         remainder: Policy for the end of an epoch that does not fill a batch: "drop" it (default

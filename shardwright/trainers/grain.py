@@ -117,7 +117,7 @@ class GrainExamples(grain.MapDataset[Example]):
     each epoch, because Grain does not tell sources the epoch: use it as the dataset that it is.
 
     Raises:
-        UsageError: A feature is encoded as `Sparse`.
+        UsageError: A feature is a bag of words, or as of `ExampleSource`.
     """
 
     def __init__(self, reader: Reader) -> None:

@@ -31,9 +31,8 @@ from shardwright.images.specs import CropImage, DecodedImage, ImageTransform, Mu
 from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import MASK, Batch
 from shardwright.reader.corpus import DatasetSource
-from shardwright.reader.list_encodings import Sparse
+from shardwright.reader.encodings import Bags
 from shardwright.reader.options import ReaderOptions, datasets_of, features_of
-from shardwright.reader.own_encodings import Bags
 from shardwright.reader.reader import Reader, reopen
 from shardwright.reader.state import Pass
 from shardwright.reader.steps import NO_END, Remainder
@@ -163,9 +162,7 @@ def _decoded_image(
             "image_size=(height, width), build with `--encode jpeg --resize WIDTHxHEIGHT`, or "
             "leave batch_size out"
         )
-    return DecodedImage(
-        size, masks=[each.name for each in wanted if each.kind == FeatureKind.MASK]
-    )
+    return DecodedImage(size, masks=[each.name for each in wanted if each.kind == FeatureKind.MASK])
 
 
 def _common_size(manifest: Manifest, split: str, image: Feature) -> tuple[int, int] | None:
@@ -208,8 +205,8 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
 
     Images have the dtype and static shape of `image`; images of different sizes are ragged
     [rows, None, None, 3], encoded ones tf.string. Numbers are int64 and float32; text (UTF-8) and
-    bytes are tf.string; lists are tf.RaggedTensor [rows, None], and tf.SparseTensor [rows, None]
-    with `Sparse`; bags of words are tf.SparseTensor [rows, words]. The number of rows is static if
+    bytes are tf.string; lists are tf.RaggedTensor [rows, None]; bags of words are
+    tf.SparseTensor [rows, words]. The number of rows is static if
     all batches have the same.
 
     `iter()` begins the reader's next pass when its first batch is asked for. Batches are made ahead
@@ -456,7 +453,7 @@ class TensorColumn:
 
 @dataclass(frozen=True)
 class SparseTensorColumn:
-    """A `SparseColumn` as tf.SparseTensor [rows, size], whose size is None for lists."""
+    """A `SparseColumn` as tf.SparseTensor [rows, words]."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
@@ -470,12 +467,9 @@ class SparseTensorColumn:
         return [column.indices, _encode_texts(column.values), shape]
 
     def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.SparseTensor:
-        found = tf.ensure_shape(parts[2], (2,))
-        known = [
-            found[axis] if size is None else tf.constant(size, tf.int64)
-            for axis, size in enumerate(self.shape)
-        ]
-        shape = tf.stack(known)  # constants make static sizes
+        rows, words = self.shape
+        found = tf.ensure_shape(parts[2], (2,))[0] if rows is None else tf.constant(rows, tf.int64)
+        shape = tf.stack([found, tf.constant(words, tf.int64)])  # constants make static sizes
         return tf.SparseTensor(
             tf.ensure_shape(parts[0], (None, 2)), tf.ensure_shape(parts[1], (None,)), shape
         )
@@ -491,7 +485,7 @@ def tensor_columns(reader: Reader) -> Columns:
     rows = reader.steps.host_batch_size if reader.has_static_rows else None
     for feature in columns.features:
         shape, dtype = specs[feature.name]
-        if isinstance(columns.encodings[feature.name], Sparse | Bags):
+        if isinstance(columns.encodings[feature.name], Bags):
             found[feature.name] = SparseTensorColumn((rows, *shape[1:]), dtype)
         elif feature.kind == FeatureKind.TENSOR and dtype.hasobject:
             found[feature.name] = _tensors_column(feature, rows)

@@ -240,8 +240,7 @@ class TensorMaker:
     """A converter of arrays to tensors that share their memory.
 
     Arrays and NumPy scalars of numbers become tensors; arrays of objects (text, bytes, lists,
-    images of different sizes) become lists; a `SparseColumn` of numbers becomes a sparse COO
-    tensor.
+    images of different sizes) become lists; a `SparseColumn` becomes a sparse COO tensor.
 
     Args:
         reader: Source of the arrays.
@@ -266,8 +265,6 @@ class TensorMaker:
 
 def _as_tensor(value: Any) -> Any:
     if isinstance(value, SparseColumn):
-        if value.values.dtype == object:
-            return value
         return torch.sparse_coo_tensor(
             torch.from_numpy(value.indices.T),
             _of_numbers(value.values),
