@@ -34,7 +34,7 @@ from shardwright.reader.examples import ExampleSource, tell_repeats
 from shardwright.reader.hosts import check_hosts
 from shardwright.reader.options import ReaderOptions, share_of_cores
 from shardwright.reader.reader import Reader, reopen
-from shardwright.reader.state import Pass, Passes, ReaderState
+from shardwright.reader.state import Pass, Passes
 from shardwright.reader.steps import Bounds, Steps
 from shardwright.reader.values import SparseColumn
 
@@ -129,8 +129,8 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             UsageError: The state is of other records or another order, or it is of a worker, and
                 the workers or the batch size are others now.
         """
-        saved, reader, worker = ReaderState.from_json(state), self._here(), get_worker_info()
-        saved.check_same(ReaderState.from_json(reader.state_at(saved.position)))
+        reader, worker = self._here(), get_worker_info()
+        saved = reader.checked_state(state)
         share = state.get(_SHARE_KEY)
         if share is not None and (
             worker is None or {**self._share(worker), "stop": share["stop"]} != share
