@@ -343,14 +343,14 @@ def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, wi
             labels, names = gather(labels_of, ["label"]), corpus.schema.class_names
             orders.append(options.sampling._order(labels, mine, class_names=names, seed=seed))
         elif isinstance(options.sampling, RecordWeights):
-            orders.append(WeightedOrder.of(gather(options.sampling.weigh, None), mine, seed))
+            orders.append(WeightedOrder(gather(options.sampling.weigh, None), mine, seed))
         else:
             orders.append(
                 ShuffledOrder(mine, seed, min(window, len(mine))) if window else StoredOrder(mine)
             )
     if len(orders) == 1:
         return orders[0]
-    return MixedOrder.of(orders, sizes, list(options.datasets.values()), options.seed)
+    return MixedOrder(orders, sizes, list(options.datasets.values()), options.seed)
 
 
 def _gather(
