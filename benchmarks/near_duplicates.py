@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from benchmarks.photos import render_photo, sample_photographs
-from shardwright.images.perceptual_hash import hash_image, phash
+from shardwright.images.perceptual_hash import hash_image
 from shardwright.transforms.near_duplicates.groups import collapse, join_pairs
 from shardwright.transforms.near_duplicates.hash_files import hash_picture
 from shardwright.transforms.near_duplicates.pairs import find_pairs
@@ -113,7 +113,7 @@ def distances_of_copies(number: int) -> tuple[bool, list[tuple[str, int]]]:
 
     data = render_photo(number)
     photo = Image.open(io.BytesIO(data)).convert("RGB")
-    equal = f"{phash(np.asarray(photo)):016x}" == str(imagehash.phash(photo))
+    equal = f"{hash_image(photo).value:016x}" == str(imagehash.phash(photo))
     original = hash_picture(data).phash
     found = [(kind, hash_picture(copy).phash) for kind, copy in copies_of(photo)]
     return equal, [(kind, _distance(original, copy)) for kind, copy in found]

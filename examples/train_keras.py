@@ -3,8 +3,8 @@
     python examples/train_keras.py DATASET
 
 The dataset needs labels and the splits train, validation and test. With --save DIR a run that was
-stopped at any step resumes when the same command runs again, and ends with exactly the weights of
-an uninterrupted run.
+stopped resumes after its last whole epoch when the same command runs again, and ends with exactly
+the weights of an uninterrupted run.
 """
 
 import argparse
@@ -31,14 +31,13 @@ def make_model(num_classes: int, image_size: int) -> keras.Model:
             layers.Conv2D(32, 3, activation="relu"),
             layers.MaxPooling2D(),
             layers.Flatten(),
-            layers.Dropout(0.25),
             layers.Dense(num_classes, activation="softmax"),
         ]
     )
 
 
 class StopAfter(keras.callbacks.Callback):
-    """A callback that stops training in mid-epoch, as a preempted machine would."""
+    """A callback that stops training, as a preempted machine would."""
 
     def __init__(self, num_steps: int) -> None:
         super().__init__()
@@ -64,7 +63,7 @@ def train(args: argparse.Namespace) -> keras.Model:
     images = read(args, "train", shuffle=True, seed=0)
     model = make_model(images.num_classes, args.image_size)
     model.compile("adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    callbacks = [images.keras_callback(args.save, every=50)] if args.save else []
+    callbacks = [images.keras_callback(args.save)] if args.save else []
     callbacks += [StopAfter(args.stop_after)] if args.stop_after else []
     model.fit(
         images.tf_data(as_supervised=True),

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from shardwright.images.specs import DecodedImage, EvalImage, MultiCrop, TrainImage
     from shardwright.pins import pin, unpin
     from shardwright.reader.class_encodings import MultiHot, OneHot
-    from shardwright.reader.encodings import RawTensor, Text
-    from shardwright.reader.list_encodings import Dense, Sparse
+    from shardwright.reader.encodings import Dense, Text
     from shardwright.reader.reader import Reader
     from shardwright.reader.record_reader import BadRecord
     from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
@@ -45,16 +44,14 @@ _MODULES = {
     "ClassWeights": "reader.sampling",
     "Dataset": "dataset",
     "DecodedImage": "images.specs",
-    "Dense": "reader.list_encodings",
+    "Dense": "reader.encodings",
     "EvalImage": "images.specs",
     "Manifest": "format.manifest",
     "MultiCrop": "images.specs",
     "MultiHot": "reader.class_encodings",
     "OneHot": "reader.class_encodings",
-    "RawTensor": "reader.encodings",
     "Reader": "reader.reader",
     "RecordWeights": "reader.sampling",
-    "Sparse": "reader.list_encodings",
     "SparseColumn": "reader.values",
     "Text": "reader.encodings",
     "TrainImage": "images.specs",
@@ -84,10 +81,8 @@ __all__ = [
     "MultiCrop",
     "MultiHot",
     "OneHot",
-    "RawTensor",
     "Reader",
     "RecordWeights",
-    "Sparse",
     "SparseColumn",
     "Text",
     "TrainImage",

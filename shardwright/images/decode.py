@@ -61,7 +61,7 @@ class OpenedImage(NamedTuple):
         height: In pixels.
         width: In pixels.
         max_reduction: The largest reduction that `decode` supports.
-        decode: Takes a reduction, a power of two, and returns uint8 pixels
+        decode: Takes a reduction, a power of two, and returns uint8 or uint16 pixels
             [ceil(height / reduction), ceil(width / reduction), 3].
         decode_part: Takes a reduction and an area of the image, and returns the pixels of a part
             that has the area, with the part's first row and column in the image, multiples of 8;
@@ -148,8 +148,8 @@ class Part(NamedTuple):
 
     Attributes:
         crop: The rectangle, in pixels of the image.
-        slot: [height, width, 3], to which the crop is resized. uint16 gets 0 to 65,535; other
-            dtypes get 0 to 255, and floats fractions of an image of 16 bits.
+        slot: [height, width, 3], to which the crop is resized: 0 to 255, in a float dtype with
+            fractions of an image of 16 bits; in uint16 0 to 65,535.
         flip: Mirror left and right.
     """
 
@@ -245,9 +245,9 @@ def _open_raw(data: bytes | memoryview, stored: StoredImage) -> OpenedImage:
     height, width, channels = (int(length or 0) for length in shape)
     num_bytes = height * width * channels
     if len(data) != num_bytes:
-        wanted = f"{height} x {width} x {channels} = {num_bytes:,}"
         raise ImageFault(
-            f"raw pixels of {counted(len(data), 'byte')}, but the dataset's shape needs {wanted}"
+            f"raw pixels of {counted(len(data), 'byte')}, but the dataset's shape needs "
+            f"{height} x {width} x {channels} = {num_bytes:,}"
         )
     pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
     shown = np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[..., :3]

@@ -45,13 +45,11 @@ def show_mask(feature: Feature, data: bytes, view: View) -> NDArray[Any]:
         )
     crop, frame = view.crop, view.frame or Crop(0, 0, *view.size)
     shown = inside(numbers, crop)
-    if numbers.dtype != dtype:
-        for number in (shown.min(), shown.max()):
-            if not 0 <= number <= np.iinfo(dtype).max:
-                raise ImageFault(
-                    f"mask {feature.name!r} holds {number}, which does not fit {dtype}: the "
-                    "schema must give it the dtype 'uint16', and numbers must be at least 0"
-                )
+    if (largest := shown.max()) > np.iinfo(dtype).max:
+        raise ImageFault(
+            f"mask {feature.name!r} holds {largest}, which does not fit {dtype}: the schema must "
+            "give it the dtype 'uint16'"
+        )
     shown = shown.astype(dtype)
     size = (frame.width, frame.height)
     if shown.shape[::-1] != size:

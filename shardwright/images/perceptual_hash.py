@@ -42,20 +42,8 @@ class PerceptualHash(NamedTuple):
     detail: int
 
 
-def phash(pixels: NDArray[np.uint8]) -> int:
-    """Return the 64-bit perceptual hash of uint8 pixels [height, width, 1, 3 or 4]."""
-    return hash_pixels(pixels).value
-
-
-def hash_pixels(pixels: NDArray[np.uint8]) -> PerceptualHash:
-    """Return the perceptual hash of uint8 pixels [height, width, 1, 3 or 4]; alpha is ignored."""
-    single = pixels.ndim == 3 and pixels.shape[2] == 1
-    image = load_library("PIL.Image").fromarray(pixels[..., 0] if single else pixels)
-    return hash_image(image)
-
-
 def hash_image(image: Image) -> PerceptualHash:
-    """Return the perceptual hash of a Pillow image."""
+    """Return the perceptual hash of a Pillow image; alpha is ignored."""
     lanczos = load_library("PIL.Image").Resampling.LANCZOS
     gray = image.convert("L").resize((SIDE, SIDE), lanczos)
     cosines = _cosines()

@@ -15,8 +15,7 @@ contrast, so that a dim or foggy picture is not blurry. Colorfulness is Hasler a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +59,7 @@ class Signal(NamedTuple):
         text: Its meaning in one line.
         bad: The bad end: "low", "high", "both", or "" if neither is bad by itself.
         limit: Values below (for "low") or above (for "high") it have the fault; None if the limits
-            depend on the dataset (`size_limits`) or there is no fault.
+            depend on the dataset, as for `size`, or there is no fault.
         fault: The name of the fault, "" if there is none.
         edges: The `BINS` + 1 edges of its histogram; values outside count in the first or last bin.
     """
@@ -145,10 +144,10 @@ class PictureMeasures(NamedTuple):
     channels: ChannelSums
 
 
-def measure_signals(
+def measure_picture(
     pixels: NDArray[np.uint8], *, width: int | None = None, height: int | None = None
-) -> Signals:
-    """Measure a picture.
+) -> PictureMeasures:
+    """Measure signals and channels of a picture.
 
     Args:
         pixels: uint8 [height, width, channels] with 1 (gray), 3 (RGB) or 4 channels (RGB and alpha,
@@ -159,13 +158,6 @@ def measure_signals(
     Raises:
         UsageError: `pixels` has another shape or type, or no pixel.
     """
-    return measure_picture(pixels, width=width, height=height).signals
-
-
-def measure_picture(
-    pixels: NDArray[np.uint8], *, width: int | None = None, height: int | None = None
-) -> PictureMeasures:
-    """Measure signals and channels of a picture; arguments and errors as `measure_signals`."""
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] not in (1, 3, 4):
         raise UsageError(
             "pixels must be uint8 [height, width, 1, 3 or 4], "
@@ -190,12 +182,3 @@ def measure_picture(
         size=math.sqrt(width * height),
     )
     return PictureMeasures(signals, channels)
-
-
-def size_limits(sizes: Sequence[float] | NDArray[Any]) -> tuple[float, float]:
-    """Return the least and largest `size` that is not odd, given all sizes of a dataset.
-
-    They are three times the interquartile range away from the quartiles, as in CleanVision.
-    """
-    low, high = np.percentile(np.asarray(sizes, np.float64), [25, 75]).tolist()
-    return low - 3 * (high - low), high + 3 * (high - low)

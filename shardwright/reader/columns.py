@@ -3,13 +3,13 @@
 A batch's columns are allocated once, filled row by row from several threads, and finished into a
 dict of arrays:
 
-    columns = ColumnReader(schema, {"image": None, "label": OneHot(), "tags": Sparse()})
+    columns = ColumnReader(schema, {"image": None, "label": OneHot(), "tags": Dense(9)})
     store = columns.allocate(256)
     # Once per batch, whole columns; returns row -> ExampleFault.
     faults = columns.fill_indexed(store, labels)
     # From any thread, each row once; raises ExampleFault.
     image, _ = columns.fill(store, row, block, start, stop)
-    # {"label": float32 [b, classes], "tags": SparseColumn}
+    # {"label": float32 [b, classes], "tags": objects [b, 9]}
     batch = columns.finish(store, kept=mask, pad=False)
 
 - If only the image, the label and its text are requested, `columns.needs_record` is False: `fill`
@@ -43,9 +43,8 @@ from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Sourc
 from shardwright.images.crops import View
 from shardwright.images.masks import show_mask
 from shardwright.images.specs import CropImage
-from shardwright.reader.encodings import Encoding, Spec
+from shardwright.reader.encodings import Encoding, MaskPixels, Spec, natural_encoding
 from shardwright.reader.object_lists import ObjectLists
-from shardwright.reader.own_encodings import MaskPixels, natural_encoding
 from shardwright.reader.values import SparseColumn
 from shardwright.sizes import counted
 

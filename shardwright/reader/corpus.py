@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,21 +74,6 @@ class ShardRef:
         """The rows of the file to read, uint32 [num_rows]; None if they follow one another."""
         live = self.info.live_rows
         return None if live is None else live[self.first_row : self.stop_row]
-
-    def row(self, nth: int) -> int:
-        """Return the row in the file of the nth record to read."""
-        return self.first_row + nth if self.rows is None else int(self.rows[nth])
-
-    def runs(self) -> Iterator[tuple[int, int]]:
-        """Yield (first row, number of rows) of rows to read that follow one another in the file."""
-        if self.rows is None:
-            yield self.first_row, self.num_rows
-            return
-        # As int64, because a difference of uint32 cannot be negative and would wrap.
-        breaks = np.flatnonzero(np.diff(self.rows.astype(np.int64)) > 1) + 1
-        ends = [0, *breaks.tolist(), len(self.rows)]
-        for start, stop in pairwise(ends):
-            yield int(self.rows[start]), stop - start
 
 
 @dataclass(frozen=True)

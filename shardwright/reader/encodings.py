@@ -7,13 +7,12 @@ An encoding is a frozen dataclass. It checks its arguments when created, and the
 `complete`. A column is allocated blank for a whole batch, each row is set to the result of
 `encode`, and `finish` makes the array that users see.
 
-Here are the base class and the encodings of single values; for others see `class_encodings`,
-`list_encodings` and `own_encodings`.
+Those of classes are in `class_encodings`. Users need not ask for the encodings of tensors, bags of
+words and decoded masks.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -24,21 +23,30 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.schema import NUMBERS, Feature, FeatureKind
+from shardwright.format.tensors import read_tensor
+from shardwright.images.masks import mask_dtype
 from shardwright.reader.values import (
     BYTE_STRINGS,
+    INTEGERS,
     SparseColumn,
     as_text,
+    bag_of,
     blank_value,
+    check_count,
     check_kind,
+    flatten,
+    item_shape,
     list_array,
     object_array,
     readable,
+    told_kind,
     value_dtype,
 )
 from shardwright.sizes import counted
 
 Spec = tuple[tuple[int | None, ...], np.dtype[Any]]
+_STRING = "string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,7 @@ class Encoding:
 
     Arrays of a fixed shape are [b, *shape]. Lists are objects [b], each an array [items] of int64,
     float32, or object for text and bytes; boxes are [items, 4]. Tensors and bags of words have
-    their own encodings (`own_encodings`).
+    their own encodings.
     """
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
@@ -122,79 +130,166 @@ class Text(Encoding):
 
 
 @dataclass(frozen=True, slots=True)
-class RawTensor(Encoding):
-    """Bytes as a tensor [b, *shape]: the inverse of `array.tobytes()`.
+class Dense(Encoding):
+    """A list padded to [b, length] of numbers or object (text, bytes); boxes [b, length, 4].
+
+    A bag of words becomes [b, words of its vocabulary], with each word's count at its index.
 
     Attributes:
-        dtype: Stored number type, such as "float32" or `ml_dtypes.bfloat16`; ">f4" for big-endian.
-            The column is in native byte order.
-        shape: Shape of one record's tensor; an integer is a vector's length.
+        length: Items in a row; None for a bag of words, which has the size of its vocabulary.
+        fill: Padding after the last value; None for 0, an empty string or empty bytes.
+        truncate: Drop values beyond `length`. Otherwise a longer list makes its record a bad one.
     """
 
-    dtype: npt.DTypeLike
-    shape: int | tuple[int, ...]
+    length: int | None = None
+    fill: float | str | bytes | None = None
+    truncate: bool = False
 
     def __post_init__(self) -> None:
-        dtype = _number_dtype(self.dtype)
-        shape = (
-            (self.shape,)
-            if type(self.shape) is int
-            else tuple(self.shape)
-            if isinstance(self.shape, (tuple, list))
-            else (0,)
-        )
-        if not all(type(size) is int and size > 0 for size in shape):
-            raise UsageError(
-                f"RawTensor(shape={self.shape!r}) must be whole numbers above 0, "
-                "such as (16, 16, 4)"
-            )
-        object.__setattr__(self, "dtype", dtype)
-        object.__setattr__(self, "shape", shape)
-
-    @property
-    def _stored(self) -> np.dtype[Any]:
-        return np.dtype(self.dtype)
-
-    @property
-    def _sizes(self) -> tuple[int, ...]:
-        return (self.shape,) if isinstance(self.shape, int) else self.shape
+        if self.length is not None:
+            check_count("Dense", "length", self.length)
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
-        del class_names
-        check_kind("RawTensor", feature, BYTE_STRINGS)
-        if feature.is_list:
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            if self != Dense():
+                raise UsageError(
+                    f"feature {feature.name!r} is a bag of {counted(len(class_names), 'word')}, "
+                    "one column each: give Dense() without arguments"
+                )
+            return Dense(max(len(class_names), 1), fill=0)
+        if feature.stored_shape[:1] != (None,):
             raise UsageError(
-                f"feature {feature.name!r} is a list, and RawTensor takes the bytes of one tensor"
+                f"feature {feature.name!r} is a single value, and Dense takes lists: leave its "
+                "encoding out"
+            )
+        if self.length is None:
+            raise UsageError(f"feature {feature.name!r} is a list: give Dense(length=...)")
+        if self.fill is None or (self.fill == 0 and type(self.fill) is int):
+            return replace(self, fill=blank_value(feature))
+        types, rule = _fill_rule(feature)
+        if type(self.fill) not in types or not _fits(self.fill, value_dtype(feature)):
+            raise UsageError(
+                f"feature {feature.name!r} holds {told_kind(feature)} values, "
+                f"so Dense(fill={self.fill!r}) must be {rule}"
             )
         return self
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
-        del feature
-        return (batch, *self._sizes), self._stored.newbyteorder("=")
+        return (batch, self.length or 0, *item_shape(feature)), value_dtype(feature)
 
     def blank(self, feature: Feature) -> Any:
         del feature
-        return 0
+        return self.fill
 
     def encode(self, feature: Feature, values: Values) -> Any:
-        num_bytes = math.prod(self._sizes) * self._stored.itemsize
-        if len(values[0]) != num_bytes:
+        row, length = self.allocate(feature, 1)[0], self.length or 0
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            indices, row_counts = bag_of(feature, values, length)
+            row[indices] = row_counts
+            return row
+        items = list_array(feature, values)
+        if len(items) > length and not self.truncate:
             raise ExampleFault(
-                f"feature {feature.name!r} has {counted(len(values[0]), 'byte')}, "
-                f"but a tensor {list(self._sizes)} of {self._stored} has {num_bytes}"
+                f"feature {feature.name!r} has {counted(len(items), 'value')}, "
+                f"but Dense(length={self.length}) takes at most {self.length}: "
+                "pass a larger length or truncate=True"
             )
-        # Assigned to a row in native order, which copies and swaps bytes if needed.
-        return np.frombuffer(values[0], self._stored).reshape(self._sizes)
+        row[: len(items)] = items[:length]
+        return row
 
 
-def _number_dtype(given: Any) -> np.dtype[Any]:
-    try:
-        dtype: np.dtype[Any] = np.dtype(given)
-    except TypeError:
-        dtype = np.dtype(object)
-    is_registered = dtype.kind == "V" and dtype.isbuiltin == 2  # as ml_dtypes registers bfloat16
-    if given is None or not (dtype.kind in "biufc" or is_registered):
-        raise UsageError(
-            f"RawTensor(dtype={given!r}) must be a numeric NumPy dtype, such as 'float32'"
-        )
-    return dtype
+def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:
+    """Return the types that `fill` may have for this feature, and their name in messages."""
+    if feature.kind in INTEGERS:
+        return (int,), f"a value of {feature.dtype}" if feature.dtype else "a 64-bit integer"
+    if feature.kind in NUMBERS:
+        return (int, float), "a number"
+    return ((str,), "a string") if feature.kind == FeatureKind.TEXT else ((bytes,), "bytes")
+
+
+def _fits(fill: Any, dtype: np.dtype[Any]) -> bool:
+    if dtype.kind not in "iub":
+        return True
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return bool(low <= fill <= high)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors(Encoding):
+    """Serialized TensorProtos as [b, *shape]; objects [b] of arrays of strings, or if they vary."""
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        if _is_fixed(feature):
+            return (batch, *feature.shape), np.dtype(feature.dtype)
+        return (batch,), np.dtype(object)
+
+    def blank(self, feature: Feature) -> Any:
+        if _is_fixed(feature):
+            return 0
+        sizes = [size or 0 for size in feature.shape]
+        is_text = feature.dtype == _STRING
+        return np.full(sizes, b"", object) if is_text else np.zeros(sizes, feature.dtype or "f4")
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        return read_tensor(feature, values[0])
+
+
+def _is_fixed(feature: Feature) -> bool:
+    return feature.dtype not in ("", _STRING) and None not in feature.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Bags(Encoding):
+    """Bags of words as one `SparseColumn` of counts per batch: (rows, num_words).
+
+    Attributes:
+        num_words: Size of the vocabulary, from the dataset.
+    """
+
+    num_words: int = 0
+
+    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        del feature
+        return Bags(len(class_names))
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        return (batch, self.num_words), value_dtype(feature)
+
+    def blank(self, feature: Feature) -> Any:
+        return np.empty(0, np.int64), np.empty(0, value_dtype(feature))
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        return bag_of(feature, values, self.num_words)
+
+    def finish(self, feature: Feature, column: npt.NDArray[Any]) -> SparseColumn:
+        rows, places = flatten((indices for indices, _ in column), np.int64)
+        _, counts = flatten((counts for _, counts in column), value_dtype(feature))
+        return SparseColumn(np.stack([rows, places], axis=1), counts, (len(column), self.num_words))
+
+
+@dataclass(frozen=True, slots=True)
+class MaskPixels(Encoding):
+    """Decoded masks as [b, height, width, 1]; as objects [b] of arrays where they differ in size.
+
+    Attributes:
+        shape: (height, width) of all masks; None where they differ.
+    """
+
+    shape: tuple[int | None, int | None] = (None, None)
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        if None in self.shape:
+            return (batch,), np.dtype(object)
+        return (batch, *self.shape, 1), mask_dtype(feature)
+
+    def blank(self, feature: Feature) -> Any:
+        if None not in self.shape:
+            return 0
+        return np.zeros([*(size or 0 for size in self.shape), 1], mask_dtype(feature))
+
+
+def natural_encoding(feature: Feature) -> Encoding:
+    """Return the default encoding of a feature."""
+    if feature.kind == FeatureKind.TENSOR:
+        return Tensors()
+    return Bags() if feature.kind == FeatureKind.BAG_OF_WORDS else Encoding()

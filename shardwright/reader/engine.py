@@ -243,6 +243,11 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
             else f"the image: add {schema.image.name!r} to features=, or leave image= out"
         )
         raise UsageError(f"image={options.image} needs {told}")
+    if options.image is not None and stored_image(schema).is_of_values:
+        raise UsageError(
+            "images that earlier releases stored as tensors or floats are not decoded: build the "
+            "dataset again, or read their bytes without image="
+        )
     wanted = options.features or [feature.name for feature in schema.features]
     if isinstance(image, (TrainImage, EvalImage, MultiCrop)):
         lists = columns.objects.features if columns.objects is not None else ()
@@ -338,14 +343,14 @@ def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, wi
             labels, names = gather(labels_of, ["label"]), corpus.schema.class_names
             orders.append(options.sampling._order(labels, mine, class_names=names, seed=seed))
         elif isinstance(options.sampling, RecordWeights):
-            orders.append(WeightedOrder.of(gather(options.sampling.weigh, None), mine, seed))
+            orders.append(WeightedOrder(gather(options.sampling.weigh, None), mine, seed))
         else:
             orders.append(
                 ShuffledOrder(mine, seed, min(window, len(mine))) if window else StoredOrder(mine)
             )
     if len(orders) == 1:
         return orders[0]
-    return MixedOrder.of(orders, sizes, list(options.datasets.values()), options.seed)
+    return MixedOrder(orders, sizes, list(options.datasets.values()), options.seed)
 
 
 def _gather(

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from shardwright.errors import BadExampleError, UsageError
 from shardwright.images.specs import MultiCrop, TrainImage
+from shardwright.reader.encodings import Bags
 from shardwright.reader.engine import Engine
-from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.options import ReaderOptions
-from shardwright.reader.own_encodings import Bags
 from shardwright.reader.steps import Remainder
 from shardwright.sizes import counted
 
@@ -50,8 +49,8 @@ class ExampleSource:
 
     Raises:
         ChangedError: Another process finds another dataset at the address.
-        UsageError: The reader is one of several hosts, or has weights; or a feature is encoded as
-            `Sparse`, or is a bag of words, which needs a batch.
+        UsageError: The reader is one of several hosts, or has weights; or a feature is a bag of
+            words, which needs a batch.
         NotADatasetError, StorageError: As for `Reader`.
     """
 
@@ -67,11 +66,6 @@ class ExampleSource:
         )
         self._open()
         for name, encoding in self._engine.columns.encodings.items():
-            if isinstance(encoding, Sparse):
-                raise UsageError(
-                    f"feature {name!r}: Sparse() needs a batch; "
-                    "for single examples pass Dense(...) or no encoding"
-                )
             if isinstance(encoding, Bags):
                 raise UsageError(
                     f"feature {name!r}: a bag of words is sparse, which needs a batch; "

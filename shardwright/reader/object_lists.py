@@ -16,8 +16,7 @@ from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.images.boxes import Boxes
 from shardwright.images.crops import View
-from shardwright.reader.encodings import Encoding
-from shardwright.reader.list_encodings import Dense
+from shardwright.reader.encodings import Dense, Encoding
 from shardwright.reader.values import item_shape
 from shardwright.sizes import counted
 

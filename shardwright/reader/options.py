@@ -148,7 +148,7 @@ def features_of(features: Sequence[str] | Features | None) -> Features | None:
         if encoding is not None and not isinstance(encoding, Encoding):
             raise UsageError(
                 f"features={{{name!r}: {encoding!r}}}: an encoding must be sw.OneHot, MultiHot, "
-                "Dense, Sparse, Text, RawTensor or None"
+                "Dense, Text or None"
             )
     return dict(features)
 

@@ -8,10 +8,10 @@ sizes are stored: epoch and place give the record, on every machine, without rea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, count, cycle
-from typing import ClassVar, Protocol
+from itertools import count
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,47 +47,6 @@ def starts_of(sizes: I64) -> I64:
 
 
 @dataclass(frozen=True)
-class StoredOrder:
-    """Stored order, the same in every epoch.
-
-    Args:
-        sizes: Records of each shard, [shards].
-    """
-
-    window: ClassVar = 1  # shards are read one after another
-
-    sizes: I64
-    _starts: I64 = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_starts", starts_of(self.sizes))
-
-    @property
-    def size(self) -> int:
-        return int(self._starts[-1])
-
-    def table(self, epoch: int) -> EpochTable:  # noqa: ARG002 - every epoch is the same
-        """Return the stored shards, each a window of its own."""
-        return EpochTable(np.arange(len(self.sizes)), self._starts, self._starts)
-
-    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:  # noqa: ARG002
-        # An empty shard shares its start with the next one, which `side="right"` finds instead.
-        shards = np.searchsorted(self._starts, places, side="right") - 1
-        return shards, places - self._starts[shards]
-
-    def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
-        shard = int(np.searchsorted(self._starts, place, side="right")) - 1
-        # The next shard with records: an empty one is never read.
-        following = np.flatnonzero(self.sizes[shard + 1 :])[:1] + shard + 1
-        return (shard,), tuple(following.tolist())
-
-    def upcoming(self, epoch: int, place: int) -> Iterator[int]:  # noqa: ARG002
-        shard = int(np.searchsorted(self._starts, place, side="right")) - 1
-        used = np.flatnonzero(self.sizes).tolist()
-        return chain((later for later in used if later > shard), cycle(used))
-
-
-@dataclass(frozen=True)
 class EpochTable:
     """An epoch's order of shards, and its windows.
 
@@ -102,8 +61,66 @@ class EpochTable:
     window_starts: I64
 
 
-@dataclass(frozen=True)
-class ShuffledOrder:
+class ShardOrder:
+    """The base of orders by windows of whole shards.
+
+    Args:
+        sizes: Records of each shard, [shards].
+        window: Number of shards that are read together, at least 1.
+    """
+
+    def __init__(self, sizes: I64, window: int) -> None:
+        self.sizes = sizes
+        self.window = window
+        self.size = int(sizes.sum())
+
+    def table(self, epoch: int) -> EpochTable:
+        """Return the order of shards and the windows of an epoch."""
+        raise NotImplementedError
+
+    def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        table = self.table(epoch)
+        window = int(np.searchsorted(table.window_starts, place, side="right")) - 1
+        # The next window with records: one of empty shards alone shares its start.
+        following = (
+            int(np.searchsorted(table.window_starts, table.window_starts[window + 1], side="right"))
+            - 1
+        )
+        return self._shards_of(table, window), self._shards_of(table, following)
+
+    def _shards_of(self, table: EpochTable, window: int) -> tuple[int, ...]:
+        return tuple(self._filled(table.shards[window * self.window : (window + 1) * self.window]))
+
+    def _filled(self, shards: I64) -> list[int]:
+        found: list[int] = shards[self.sizes[shards] > 0].tolist()  # an empty shard is never read
+        return found
+
+    def upcoming(self, epoch: int, place: int) -> Iterator[int]:
+        table = self.table(epoch)
+        first = int(np.searchsorted(table.window_starts, place, side="right")) * self.window
+        yield from self._filled(table.shards[first:])
+        for later in count(epoch + 1):
+            yield from self._filled(self.table(later).shards)
+
+
+class StoredOrder(ShardOrder):
+    """Stored order, the same in every epoch: shards are read one after another."""
+
+    def __init__(self, sizes: I64) -> None:
+        super().__init__(sizes, 1)
+        starts = starts_of(sizes)
+        self._table = EpochTable(np.arange(len(sizes)), starts, starts)
+
+    def table(self, epoch: int) -> EpochTable:  # noqa: ARG002 - every epoch is the same
+        return self._table
+
+    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:  # noqa: ARG002
+        # An empty shard shares its start with the next one, which `side="right"` finds instead.
+        shards = np.searchsorted(self._table.starts, places, side="right") - 1
+        return shards, places - self._table.starts[shards]
+
+
+class ShuffledOrder(ShardOrder):
     """A shuffled order that differs in every epoch, fixed by the seed.
 
     Args:
@@ -112,31 +129,14 @@ class ShuffledOrder:
         window: Number of shards shuffled together, at least 1.
     """
 
-    sizes: I64
-    seed: int
-    window: int
-    _table: object = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, sizes: I64, seed: int, window: int) -> None:
+        super().__init__(sizes, window)
+        self.seed = seed
         # Batches made ahead and `upcoming` use a few neighboring epochs at the same time.
-        object.__setattr__(self, "_table", lru_cache(maxsize=4)(self._make_table))
-
-    def __getstate__(self) -> tuple[I64, int, int]:
-        # Without `_table`: an `lru_cache` of a method cannot be pickled.
-        return self.sizes, self.seed, self.window
-
-    def __setstate__(self, state: tuple[I64, int, int]) -> None:
-        for name, value in zip(("sizes", "seed", "window"), state, strict=True):
-            object.__setattr__(self, name, value)
-        self.__post_init__()
-
-    @property
-    def size(self) -> int:
-        return int(self.sizes.sum())
+        self._tables = lru_cache(maxsize=4)(self._make_table)
 
     def table(self, epoch: int) -> EpochTable:
-        """Return the order of shards and the windows of an epoch."""
-        return self._table(epoch)  # type: ignore[operator]
+        return self._tables(epoch)
 
     def _make_table(self, epoch: int) -> EpochTable:
         num_shards = len(self.sizes)
@@ -172,27 +172,3 @@ class ShuffledOrder:
         # one does.
         slots = np.searchsorted(table.starts, ranks, side="right") - 1
         return table.shards[slots], ranks - table.starts[slots]
-
-    def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        table = self.table(epoch)
-        window = int(np.searchsorted(table.window_starts, place, side="right")) - 1
-        # The next window with records: one of empty shards alone shares its start.
-        following = (
-            int(np.searchsorted(table.window_starts, table.window_starts[window + 1], side="right"))
-            - 1
-        )
-        return self._shards_of(table, window), self._shards_of(table, following)
-
-    def _shards_of(self, table: EpochTable, window: int) -> tuple[int, ...]:
-        return tuple(self._filled(table.shards[window * self.window : (window + 1) * self.window]))
-
-    def _filled(self, shards: I64) -> list[int]:
-        found: list[int] = shards[self.sizes[shards] > 0].tolist()  # an empty shard is never read
-        return found
-
-    def upcoming(self, epoch: int, place: int) -> Iterator[int]:
-        table = self.table(epoch)
-        first = int(np.searchsorted(table.window_starts, place, side="right")) * self.window
-        yield from self._filled(table.shards[first:])
-        for later in count(epoch + 1):
-            yield from self._filled(self.table(later).shards)

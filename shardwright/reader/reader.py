@@ -80,7 +80,7 @@ class Reader:
         image: `TrainImage`, `EvalImage` or `DecodedImage`; `MultiCrop` of them gives several
             crops; None gives the stored bytes, as objects.
         features: Names of the features to return, or {name: encoding} with `OneHot`, `MultiHot`,
-            `Dense`, `Sparse`, `Text` or `RawTensor`; None for all. Other features are not parsed.
+            `Dense` or `Text`; None for all. Other features are not parsed.
         epochs: Number of epochs in a pass, not in the reader's life; None for a pass without end.
         state: Position to resume from: the `state()` of a reader of the same records.
         remainder: Policy for the end of an epoch that does not fill a batch: "drop" it (default
@@ -288,6 +288,12 @@ class Reader:
         """Return the state at a position, as `state()["position"]` counts it."""
         return self._state_at(position).to_json()
 
+    def checked_state(self, state: object) -> ReaderState:
+        """Return a state; raise `UsageError` if it is none, or of other records or orders."""
+        saved = ReaderState.from_json(state)
+        saved.check_same(self._state_at(saved.position))
+        return saved
+
     def _state_at(self, position: int) -> ReaderState:
         return ReaderState(
             dataset=self.engine.fingerprint,
@@ -403,9 +409,9 @@ class Reader:
         """Return data for Keras, without TensorFlow: see `trainers.keras.make_data`."""
         return import_trainer("keras").make_data(self, endless=endless)
 
-    def keras_callback(self, directory: str | os.PathLike[str], *, every: int | None = None) -> Any:
-        """Return a callback that resumes `fit` mid-epoch: see `trainers.keras.ResumeTraining`."""
-        return import_trainer("keras").ResumeTraining(self, directory, every=every)
+    def keras_callback(self, directory: str | os.PathLike[str]) -> Any:
+        """Return a callback that resumes `fit`: see `trainers.keras.ResumeTraining`."""
+        return import_trainer("keras").ResumeTraining(self, directory)
 
     def _note(self, bad: list[BadRecord]) -> None:
         self.bad_records = add_bad_records(self.bad_records, bad, self.options.max_bad_records)

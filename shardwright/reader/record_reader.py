@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -145,14 +144,6 @@ class RecordReader:
             check_parts(header, data, footer, offset, int(spans.crcs[row]))
         return data
 
-    def announce(self, shard: int, row: int) -> None:
-        """Have the system begin to read a record from disk; without it, reads wait in turn."""
-        spans = self.indexes[shard]
-        if hasattr(os, "posix_fadvise"):  # not on macOS
-            with contextlib.suppress(OSError), self._files.open(shard) as file:
-                span = int(spans.offsets[row]), int(spans.lengths[row])
-                os.posix_fadvise(file, *span, os.POSIX_FADV_WILLNEED)
-
     def describe(
         self, shard: int, row: int, what: str, *, is_undecodable: bool = False
     ) -> BadRecord:
@@ -185,12 +176,11 @@ class RecordReader:
         """Return consecutive parts of a shard. Raises as `read_record`."""
         start, parts = offset, []
         try:
-            with self._files.open(shard) as file:
-                for length in lengths:
-                    # `pread` has no shared position, so any number of threads may use the
-                    # descriptor.
-                    parts.append(os.pread(file, length, start))
-                    start += length
+            file = self._files.open(shard)
+            for length in lengths:
+                # `pread` has no shared position, so any number of threads may use the descriptor.
+                parts.append(os.pread(file.descriptor, length, start))
+                start += length
         except OSError as error:
             if isinstance(error, StorageError):
                 raise

@@ -84,20 +84,23 @@ class Shares:
         return groups, blocks * self.slots[groups] + slots - (ends - self.slots)[groups]
 
 
-@dataclass(frozen=True, eq=False)
 class _AnyShard:
     """The base of orders that may need any shard at any time.
 
-    Attributes:
+    An epoch has as many places as there are records, as without sampling.
+
+    Args:
         sizes: Selected records of each shard, [shards].
+
+    Attributes:
+        fingerprint: A hash of the records and how often they are drawn.
     """
 
-    sizes: I64
+    fingerprint: bytes
 
-    @property
-    def size(self) -> int:
-        """The number of places in an epoch: the number of records, as without sampling."""
-        return int(self.sizes.sum())
+    def __init__(self, sizes: I64) -> None:
+        self.sizes = sizes
+        self.size = int(sizes.sum())
 
     def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
         # Every draw may be of any shard: all of them are needed now, and none is next.
@@ -113,55 +116,34 @@ class _AnyShard:
         return shards, records - (ends - self.sizes)[shards]
 
 
-@dataclass(frozen=True, eq=False)
 class ClassOrder(_AnyShard):
     """Classes by weight. Takes 4 bytes a record, and 16 while it is made.
 
-    Attributes:
-        shares: Shares of the drawn classes.
-        members: Records sorted by label, [records], uint32 if they fit.
-        starts: Where each drawn class begins in `members`, [groups].
-        counts: Records of each drawn class, [groups].
-        seed: Seed of the order within each class.
+    Args:
+        labels: Labels of all selected records, shard after shard, [records]; -1 for none.
+        sizes: Selected records of each shard, [shards].
+        weights: Label -> weight above 0, for labels that have records; others are never drawn.
+        seed: Any whole number.
     """
 
-    shares: Shares
-    members: NDArray[np.unsignedinteger]
-    starts: I64
-    counts: I64
-    seed: int
-
-    @classmethod
-    def of(
-        cls, labels: NDArray[np.int32], sizes: I64, weights: Mapping[int, float], seed: int
-    ) -> ClassOrder:
-        """Return the order of records with these labels.
-
-        Args:
-            labels: Labels of all selected records, shard after shard, [records]; -1 for none.
-            sizes: Selected records of each shard, [shards].
-            weights: Label -> weight above 0, for labels that have records; others are never drawn.
-            seed: Any whole number.
-        """
-        # Stable, so that equal labels have one order on every machine.
-        order = np.argsort(labels, kind="stable")
-        members: NDArray[np.unsignedinteger] = (
-            # It stays in memory for the reader's life: 4 bytes a record instead of 8.
-            order.astype(np.uint32) if len(labels) <= 2**32 else order.astype(np.uint64)
-        )
-        ordered = labels[members]
-        wanted = np.array(sorted(weights), labels.dtype)
-        starts, ends = (
+    def __init__(
+        self, labels: NDArray[np.int32], sizes: I64, weights: Mapping[int, float], seed: int
+    ) -> None:
+        super().__init__(sizes)
+        self.seed = seed
+        # Records sorted by label; stable, so that equal labels have one order on every machine.
+        # They stay in memory for the reader's life: 4 bytes a record instead of 8, if they fit.
+        kind = np.uint32 if len(labels) <= 2**32 else np.uint64
+        self.members = np.argsort(labels, kind="stable").astype(kind)
+        ordered, wanted = labels[self.members], np.array(sorted(weights), labels.dtype)
+        # Where each drawn class begins in them, and its number of records.
+        self.starts, ends = (
             np.searchsorted(ordered, wanted, side=side).astype(np.int64)
             for side in ("left", "right")
         )
-        shares = Shares.of([weights[label] for label in wanted.tolist()], seed)
-        return cls(sizes, shares, members, starts, ends - starts, seed)
-
-    @property
-    def fingerprint(self) -> bytes:
-        """A hash of the records and how often they are drawn."""
-        return _digest(self.shares.slots, self.starts, self.counts, self.members)
+        self.counts = ends - self.starts
+        self.shares = Shares.of([weights[label] for label in wanted.tolist()], seed)
+        self.fingerprint = _digest(self.shares.slots, self.starts, self.counts, self.members)
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
         # By the place in the whole run, because a class's passes do not end where epochs do.
@@ -177,50 +159,35 @@ class ClassOrder(_AnyShard):
         return self._find(self.members[self.starts[groups] + nths].astype(np.int64))
 
 
-@dataclass(frozen=True, eq=False)
 class MixedOrder(_AnyShard):
     """Several datasets by weight, each in its own order and with its own epochs.
 
-    Attributes:
-        shares: Shares of the datasets.
-        orders: The order of each dataset.
-        first_shards: Number of each dataset's first shard, [datasets].
+    Args:
+        orders: One per dataset. Use different seeds: with equal ones, datasets of equal sizes
+            have equal orders.
+        sizes: Selected records of each dataset's shards; shards are numbered through, dataset
+            after dataset.
+        weights: Weight of each dataset, above 0.
+        seed: Any whole number.
+
+    Raises:
+        UsageError: A dataset has no records.
     """
 
-    shares: Shares
-    orders: tuple[Order, ...]
-    first_shards: I64
-
-    @classmethod
-    def of(
-        cls, orders: Sequence[Order], sizes: Sequence[I64], weights: Sequence[float], seed: int
-    ) -> MixedOrder:
-        """Return the mixture of several datasets.
-
-        Args:
-            orders: One per dataset. Use different seeds: with equal ones, datasets of equal sizes
-                have equal orders.
-            sizes: Selected records of each dataset's shards; shards are numbered through, dataset
-                after dataset.
-            weights: Weight of each dataset, above 0.
-            seed: Any whole number.
-
-        Raises:
-            UsageError: A dataset has no records.
-        """
+    def __init__(
+        self, orders: Sequence[Order], sizes: Sequence[I64], weights: Sequence[float], seed: int
+    ) -> None:
+        super().__init__(np.concatenate(sizes))
         empty = [number for number, order in enumerate(orders) if not order.size]
         if empty:
             raise UsageError(
                 f"dataset {empty[0] + 1} of {len(orders)} has no records to read: leave it out"
             )
-        first_shards = np.cumsum([0, *(len(part) for part in sizes[:-1])])
-        return cls(np.concatenate(sizes), Shares.of(weights, seed), tuple(orders), first_shards)
-
-    @property
-    def fingerprint(self) -> bytes:
-        """A hash of the records and how often they are drawn."""
-        return _digest(
-            self.shares.slots, *(getattr(order, "fingerprint", b"") for order in self.orders)
+        self.orders = orders
+        self.first_shards = np.cumsum([0, *(len(part) for part in sizes[:-1])])
+        self.shares = Shares.of(weights, seed)
+        self.fingerprint = _digest(
+            self.shares.slots, *(getattr(order, "fingerprint", b"") for order in orders)
         )
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
@@ -235,38 +202,30 @@ class MixedOrder(_AnyShard):
         return shards, rows
 
 
-@dataclass(frozen=True, eq=False)
 class WeightedOrder(_AnyShard):
     """Records by weight, drawn independently at each place. Takes 8 bytes a record.
 
-    Attributes:
-        ends: Cumulative sum of the weights in units of the largest, [records].
+    Args:
+        weights: At least 0, shard after shard, [records].
+        sizes: Selected records of each shard, [shards].
         seed: Seed of the draws.
+
+    Raises:
+        UsageError: No weight is above 0.
     """
 
-    ends: NDArray[np.float64]
-    seed: int
-
-    @classmethod
-    def of(cls, weights: NDArray[np.float64], sizes: I64, seed: int) -> WeightedOrder:
-        """Return the order for weights of at least 0, shard after shard, [records].
-
-        Raises:
-            UsageError: No weight is above 0.
-        """
+    def __init__(self, weights: NDArray[np.float64], sizes: I64, seed: int) -> None:
+        super().__init__(sizes)
         largest = weights.max(initial=0.0)
         if not largest > 0:
             raise UsageError(
                 f"RecordWeights gave all {counted(len(weights), 'record')} weight 0: "
                 "at least one must be above 0"
             )
-        # Divided, so that the sums neither overflow nor underflow.
-        return cls(sizes, np.cumsum(weights / largest), seed)
-
-    @property
-    def fingerprint(self) -> bytes:
-        """A hash of the weights."""
-        return _digest(self.ends)
+        # Cumulative, [records]; divided, so that the sums neither overflow nor underflow.
+        self.ends = np.cumsum(weights / largest)
+        self.seed = seed
+        self.fingerprint = _digest(self.ends)
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
         keys = derive_keys(

@@ -59,7 +59,7 @@ class ClassSampling(Sampling):
                 f"sampling={type(self).__name__} needs labels, "
                 f"but none of the {counted(len(labels), 'record')} has one"
             )
-        return ClassOrder.of(labels, sizes, self.weigh(counts, class_names), seed)
+        return ClassOrder(labels, sizes, self.weigh(counts, class_names), seed)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
     files = ShardFiles(corpus.shards, at_a_time=window)     # UsageError if the cache is too small
     files.plan(needed, upcoming)                            # whenever `needed` changes; no waiting
-    with files.open(shard) as descriptor:                   # any shard, any time, any thread
-        data = os.pread(descriptor, length, offset)
+    file = files.open(shard)                                # any shard, any time, any thread
+    data = os.pread(file.descriptor, length, offset)
 
 `needed` are the shards that the window and the batches in progress may read; `upcoming` are the
 later ones, in order of use, through the coming epochs (the iterator may be endless). Both are
@@ -36,18 +36,12 @@ _MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
 
 
 class OpenShard:
-    """An open shard, closed with the last reference; as a context manager, its descriptor."""
+    """An open shard, closed with the last reference to it."""
 
     __slots__ = ("descriptor",)
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-
-    def __enter__(self) -> int:
-        return self.descriptor
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self.descriptor)  # an argument: at the end of the process, `os` may be gone
@@ -66,7 +60,7 @@ class ShardFiles:
 
     Attributes:
         opened: The files that are kept open, by number of the shard, least recently used first.
-            One that is read outside of it closes at the end of its block.
+            One that is read outside of it closes with its last reference.
 
     Raises:
         UsageError: The cache cannot hold `at_a_time` shards.
@@ -110,9 +104,7 @@ class ShardFiles:
             cache.start_anew()
 
     def open(self, shard: int) -> OpenShard:
-        """Return a shard's file: `with files.open(shard) as descriptor`.
-
-        The descriptor is valid inside the block. It is shared, so read with `os.pread`.
+        """Return a shard's file, whose descriptor is shared, so read with `os.pread`.
 
         Raises:
             StorageError: The shard is missing, of a wrong length, or cannot be read.
@@ -158,7 +150,7 @@ class ShardFiles:
                 del self.opened[number]
 
     def close(self) -> None:
-        """Close every file at the end of its block; opening one again is an error."""
+        """Close every file with its last reference; opening one again is an error."""
         with self._lock:
             self._is_closed = True
             self.opened.clear()

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from shardwright.errors import UsageError
+from shardwright.format.json_files import typed
 from shardwright.reader.steps import NO_END, Steps
 
 STATE_VERSION = 1
+_Count = Annotated[int, Meta(ge=0, lt=NO_END)]
 
 
 @dataclass(eq=False, slots=True)
@@ -88,9 +92,9 @@ class ReaderState:
     dataset: str
     shuffle: bool
     seed: int
-    window: int
-    position: int
-    epoch: int = 0
+    window: _Count
+    position: _Count
+    epoch: _Count
 
     def to_json(self) -> dict[str, Any]:
         return {"version": STATE_VERSION, **asdict(self)}
@@ -105,28 +109,12 @@ class ReaderState:
             raise UsageError(
                 f"state has version {version!r}; this shardwright reads version {STATE_VERSION}"
             )
-        kinds = {
-            "dataset": str,
-            "shuffle": bool,
-            "seed": int,
-            "window": int,
-            "position": int,
-            "epoch": int,
-        }
-        for field in fields(cls):
-            value = record.get(field.name)
-            is_out = (
-                isinstance(value, int)
-                and not 0 <= value < NO_END
-                and field.name in ("window", "position", "epoch")
-            )
-            # `type`, not `isinstance`: True would pass as a seed.
-            if type(value) is not kinds[field.name] or is_out:
-                raise UsageError(
-                    f"state has {field.name}={value!r}, which Reader.state() never returns: "
-                    "the state was edited or truncated"
-                )
-        return cls(**{field.name: record[field.name] for field in fields(cls)})
+        try:
+            return typed({**record}, cls)
+        except ValueError as fault:
+            raise UsageError(
+                f"state was edited or truncated, Reader.state() never returns it: {fault}"
+            ) from fault
 
     def check_same(self, other: ReaderState) -> None:
         """Raise `UsageError` if the reader to resume would give other batches.

@@ -28,23 +28,21 @@ _TYPED = NUMBERS | {FeatureKind.BAG_OF_WORDS}  # whose arrays have `Feature.dtyp
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SparseColumn:
-    """A batch of lists as `tf.sparse.SparseTensor` and `torch.sparse_coo_tensor` take them.
+    """A batch of bags of words as `tf.SparseTensor` and `torch.sparse_coo_tensor` take them.
 
     Attributes:
-        indices: int64 [nnz, 2], (row, index in its list) of each value, in row-major order.
-        values: [nnz] of int64, float32, or object for text and bytes.
-        dense_shape: (rows of the batch, length of its longest list).
-        blank: Fills the places without a value: 0, an empty string or empty bytes.
+        indices: int64 [nnz, 2], (row, index of the word) of each count, in row-major order.
+        values: [nnz], the counts: int64 or float32.
+        dense_shape: (rows of the batch, words of the vocabulary).
     """
 
     indices: npt.NDArray[np.int64]
     values: npt.NDArray[Any]
     dense_shape: tuple[int, int]
-    blank: Any = 0
 
     def to_dense(self) -> npt.NDArray[Any]:
-        """Return an array of `dense_shape`, `blank` where there is no value."""
-        dense = np.full(self.dense_shape, self.blank, self.values.dtype)
+        """Return an array of `dense_shape`."""
+        dense = np.zeros(self.dense_shape, self.values.dtype)
         dense[tuple(self.indices.T)] = self.values
         return dense
 

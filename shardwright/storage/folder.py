@@ -21,7 +21,7 @@ from shardwright.storage.addresses import absolute, is_remote, join, parse_addre
 from shardwright.storage.checksums import looks_like_md5, plain_etag
 from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.downloads import ObjectParts, download
+from shardwright.storage.downloads import download
 from shardwright.storage.links import check_folders, open_path, status
 from shardwright.storage.listing import first_page, list_folder
 from shardwright.storage.local import (
@@ -36,7 +36,13 @@ from shardwright.storage.local import (
     open_sink,
     read_faults,
 )
-from shardwright.storage.object_reads import client_and_key, get_range, head_object, read_object
+from shardwright.storage.object_reads import (
+    ObjectParts,
+    client_and_key,
+    get_range,
+    head_object,
+    read_object,
+)
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.range_reader import RangeReader
 from shardwright.storage.reads import map_reads
@@ -351,15 +357,13 @@ class StoreFolder(Folder):
         return found
 
     def read_bytes(self, name: str, *, max_bytes: int | None = None) -> bytes:
-        return read_object(self.path(name), self.options, max_bytes=max_bytes).data
+        return read_object(self.path(name), self.options, max_bytes=max_bytes)
 
     def read_range(self, name: str, offset: int, length: int) -> bytes:
         if not length:  # stores have no empty ranges, but a missing object must still raise
             self._found(name)
             return b""
-        data, _ = self._call(
-            name, "read", lambda client, key: get_range(client, key, offset, length)
-        )
+        data = self._call(name, "read", lambda client, key: get_range(client, key, offset, length))
         COUNTERS.add("bytes_read", len(data))
         return data
 

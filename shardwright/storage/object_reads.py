@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import obstore
 from obstore.exceptions import BaseError
@@ -21,13 +23,6 @@ from shardwright.storage.options import StorageOptions
 _TRIES_FOR_CONTENT = 3
 
 
-class ReadObject(NamedTuple):
-    """An object or a part of it, and its etag, without quotes and "" if the store gives none."""
-
-    data: bytes
-    etag: str
-
-
 def client_and_key(uri: str, options: StorageOptions) -> tuple[Client, str]:
     """Return the client of an object's store, and the object's key. Raises as `client_for`."""
     store, key = parse_address(uri)
@@ -42,7 +37,7 @@ def read_object(
     etag: str | None = None,
     max_bytes: int | None = None,
     query: str | None = None,
-) -> ReadObject:
+) -> bytes:
     """Return a whole object, checked against its etag if that is an MD5.
 
     Args:
@@ -62,24 +57,24 @@ def read_object(
     objects = client.signed(query) if query else client.objects
     digests = []
     for _ in range(_TRIES_FOR_CONTENT):
-        found = client.call(
+        data, stated = client.call(
             uri, "read", lambda: _get(objects, key, uri, num_bytes, etag, max_bytes)
         )
-        COUNTERS.add("bytes_read", len(found.data))
+        COUNTERS.add("bytes_read", len(data))
         # Of uploads in parts, and of other stores: only the length was compared.
-        if not looks_like_md5(found.etag):
-            return found
+        if not looks_like_md5(stated):
+            return data
         # obstore passes a body with flipped bits, which TCP's checksum lets through now and then.
-        digests.append(hashlib.md5(found.data, usedforsecurity=False).hexdigest())
-        if digests[-1] == found.etag:
+        digests.append(hashlib.md5(data, usedforsecurity=False).hexdigest())
+        if digests[-1] == stated:
             client.etags_are_md5 = True
-            return found
+            return data
         COUNTERS.add("retries_content")
         # Two equal downloads are not damaged: the etag only looks like an MD5.
         if digests.count(digests[-1]) > 1 and not _is_md5(client, key):
-            return found
+            return data
     raise ChangedError(
-        f"{uri} was damaged during the download (MD5 {digests[-1]}, the store has {found.etag}): "
+        f"{uri} was damaged during the download (MD5 {digests[-1]}, the store has {stated}): "
         "try again"
     )
 
@@ -91,7 +86,7 @@ def _get(
     num_bytes: int | None,
     etag: str | None,
     max_bytes: int | None,
-) -> ReadObject:
+) -> tuple[bytes, str]:
     result = obstore.get(objects, key)
     meta = result.meta
     there = plain_etag(meta["e_tag"])
@@ -99,28 +94,68 @@ def _get(
     if (etag and there and etag != there) or (num_bytes is not None and meta["size"] != num_bytes):
         raise ChangedError(f"{uri} has changed since it was listed")
     check_length(uri, meta["size"], max_bytes)
+    return _whole(result, meta["size"]), there
+
+
+def _whole(result: Any, num_bytes: int) -> bytes:
+    """Return the body of an answer; obstore passes one that the server cut."""
     data = bytes(result.bytes())
-    if len(data) != meta["size"]:
-        raise OSError(f"received {len(data)} of {meta['size']} bytes")  # `call` retries it
-    return ReadObject(data, there)
-
-
-def read_object_part(
-    uri: str, options: StorageOptions, offset: int, num_bytes: int, *, etag: str | None = None
-) -> bytes:
-    """Return `num_bytes` bytes of an object from `offset` on. Stores have no checksums of parts.
-
-    Raises:
-        MissingError: The object does not exist.
-        ChangedError: It changed since it was listed, or is too short.
-        StorageError: It cannot be read.
-    """
-    client, key = client_and_key(uri, options)
-    data, there = client.call(uri, "read", lambda: get_range(client, key, offset, num_bytes))
-    COUNTERS.add("bytes_read", len(data))
-    if (etag and there and etag != there) or len(data) != num_bytes:
-        raise ChangedError(f"{uri} has changed since it was listed")
+    if len(data) != num_bytes:
+        raise OSError(f"received {len(data)} of {num_bytes} bytes")  # `Client.call` retries it
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectParts:
+    """An object that is read in parts, all of the same version.
+
+    Attributes:
+        client: The client of its store.
+        key: Its key.
+        uri: Its address, for messages.
+        etag: The etag that it must have, or None for any.
+        num_bytes: The length that it must have, or None for any.
+    """
+
+    client: Client
+    key: str
+    uri: str
+    etag: str | None
+    num_bytes: int | None = None
+
+    @classmethod
+    def of(
+        cls, uri: str, options: StorageOptions, etag: str | None, num_bytes: int | None = None
+    ) -> ObjectParts:
+        return cls(*client_and_key(uri, options), uri, etag, num_bytes)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop); stores have no checksums of parts.
+
+        Raises:
+            MissingError: The object does not exist.
+            ChangedError: It has another etag or length, or is too short.
+            StorageError: It cannot be read.
+        """
+        data = self.client.call(self.uri, "read", functools.partial(self._get, start, stop))
+        COUNTERS.add("bytes_read", len(data))
+        return data
+
+    def _get(self, start: int, stop: int) -> bytes:
+        length = "" if self.num_bytes is None else f", or is not {self.num_bytes:,} bytes long"
+        changed = ChangedError(f"{self.uri} has changed since it was listed{length}")
+        try:
+            result = obstore.get(self.client.objects, self.key, options={"range": (start, stop)})
+        except (BaseError, OSError, ValueError) as error:
+            if is_past_end(error):
+                raise changed from None
+            raise
+        # Compared in each part: the object may be replaced between two of them, at the same length.
+        there, size = plain_etag(result.meta["e_tag"]), result.meta["size"]
+        is_other = bool(self.etag and there and there != self.etag)
+        if is_other or size < stop or self.num_bytes not in (None, size):
+            raise changed
+        return _whole(result, stop - start)
 
 
 def _is_md5(client: Client, key: str) -> bool:
@@ -134,16 +169,16 @@ def _is_md5(client: Client, key: str) -> bool:
         return client.etags_are_md5
 
 
-def get_range(client: Client, key: str, offset: int, length: int) -> ReadObject:
+def get_range(client: Client, key: str, offset: int, length: int) -> bytes:
     """Return `length` bytes from `offset` on, fewer at the end, as of a local file."""
     try:
         result = obstore.get(client.objects, key, options={"range": (offset, offset + length)})
-        return ReadObject(bytes(result.bytes()), plain_etag(result.meta["e_tag"]))
+        return bytes(result.bytes())
     except (BaseError, OSError, ValueError) as error:
         if is_past_end(error) or (
             is_whole_answer(error) and not obstore.head(client.objects, key)["size"]
         ):
-            return ReadObject(b"", "")
+            return b""
         raise
 
 

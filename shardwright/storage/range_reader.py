@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 
-from shardwright.storage.downloads import ObjectParts
+from shardwright.storage.object_reads import ObjectParts
 
 BUFFER_BYTES = 8 << 20
 # Above about this size, a new request is faster than reading on: 30 ms at 100 MB/s.

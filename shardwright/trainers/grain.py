@@ -21,7 +21,6 @@ from shardwright.reader.batches import Batch
 from shardwright.reader.examples import Example, ExampleSource, tell_repeats
 from shardwright.reader.iteration import BatchIterator
 from shardwright.reader.reader import Reader
-from shardwright.reader.state import ReaderState
 
 _STOP = "stop"  # in the state of an iterator: where its pass ends, None for no end
 
@@ -83,8 +82,7 @@ class GrainIterator(grain.DatasetIterator[Batch]):
         Raises:
             UsageError: The state is of other records or another order.
         """
-        saved = ReaderState.from_json(state)
-        saved.check_same(ReaderState.from_json(self._reader.state_at(saved.position)))
+        saved = self._reader.checked_state(state)
         self._end()
         # A state of the reader itself has no end of a pass.
         stop = state.get(_STOP, self._reader.steps.pass_end(saved.position))
@@ -117,7 +115,7 @@ class GrainExamples(grain.MapDataset[Example]):
     each epoch, because Grain does not tell sources the epoch: use it as the dataset that it is.
 
     Raises:
-        UsageError: A feature is encoded as `Sparse`.
+        UsageError: A feature is a bag of words, or as of `ExampleSource`.
     """
 
     def __init__(self, reader: Reader) -> None:

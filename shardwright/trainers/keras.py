@@ -1,4 +1,4 @@
-"""Resume Keras `fit` in mid-epoch, and feed Keras without TensorFlow."""
+"""Resume Keras `fit` with the records that come next, and feed Keras without TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,140 +6,73 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
 from shardwright.errors import UsageError
 from shardwright.reader.reader import Reader
-from shardwright.reader.state import Pass, ReaderState
+from shardwright.reader.state import Pass
+from shardwright.storage.folder import Folder
 from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 
 _LOG = logging.getLogger("shardwright.reader")
-_VERSION = 1
-_STATE_FILE = "training.json"
-_EPOCH_IS_OVER = object()  # truthy value of `model.stop_training` that no other callback sets
-
-
-@dataclass(frozen=True)
-class TrainingState:
-    """The progress of a training run, as stored in `training.json`.
-
-    Attributes:
-        reader: Reader state at the first record that the model has not been trained on.
-        epoch: Completed epochs of `fit`.
-        step: Completed steps of the epoch after those.
-        steps_per_epoch: The argument of `fit`.
-        weights: File name of the weights of the model and the optimizer.
-        seeds: States of the model's random layers, such as Dropout; Keras does not save them with
-            the weights.
-    """
-
-    reader: dict[str, Any]
-    epoch: int
-    step: int
-    steps_per_epoch: int
-    weights: str
-    seeds: list[Any]
-
-    @classmethod
-    def read(cls, path: Path) -> TrainingState | None:
-        """Return the saved state, or None if there is no file.
-
-        Raises:
-            UsageError: The file is damaged, or of another version.
-        """
-        try:
-            record = json.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError as fault:
-            raise UsageError(
-                f"{path} is not a saved training run ({fault}): delete it to train from the start"
-            ) from fault
-        version = record.pop("version", None) if isinstance(record, dict) else None
-        if version != _VERSION:
-            raise UsageError(
-                f"{path} has version {version!r}, but this shardwright reads version {_VERSION}: "
-                "delete it to train from the start"
-            )
-        if set(record) != set(cls.__dataclass_fields__):
-            raise UsageError(
-                f"{path} is not a saved training run (its keys: {', '.join(record)}): "
-                "delete it to train from the start"
-            )
-        return cls(**record)
-
-    def write(self, path: Path) -> None:
-        """Write the file atomically."""
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump({"version": _VERSION, **asdict(self)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+_STATE_FILE, _WEIGHTS = "training.json", ".weights.h5"
+_STATE_KEYS = {"reader", "epoch", "weights"}
 
 
 class ResumeTraining(keras.callbacks.Callback):
     """A callback that saves the model with the reader's position, and resumes `fit` from there.
 
         train = sw.Reader(DATASET, global_batch_size=256, shuffle=True, image=sw.TrainImage(224))
-        data, steps = train.tf_data(as_supervised=True), train.steps_per_epoch
-        resume = train.keras_callback("run/", every=500)
-        model.fit(data, steps_per_epoch=steps, epochs=90, callbacks=[resume])
+        data, resume = train.tf_data(as_supervised=True), train.keras_callback("run/")
+        model.fit(data, steps_per_epoch=500, epochs=900, callbacks=[resume])
 
+    It saves at the end of each epoch of `fit`, which has as many batches as `steps_per_epoch` says.
     The same lines start a run or resume it with the next batch, on any backend. (Keras's
-    `BackupAndRestore` repeats the epoch, with a model already trained on a part of it.) A finished
-    run stays saved, and is not trained again.
-
-    Only batches that `fit` has finished count, not those prefetched. A resumed epoch runs its
-    remaining steps, and its metrics cover those steps only. All weights, including the
-    optimizer's, and all random layers continue as in an uninterrupted run. Other callbacks must
-    save their own state.
+    `BackupAndRestore` begins with the first records again.) A finished run stays saved, and is not
+    trained again. Other callbacks must save their own state.
 
     Args:
         reader: The reader that feeds `fit`, through `tf_data` or `keras`; its `epochs` must be
             None.
         directory: A local folder for the saved run, created if missing; not shared with another
             run or host.
-        every: Save every this many steps, in addition to the end of each epoch.
 
     Raises:
         UsageError: An argument is invalid, or the saved state is of other records.
     """
 
-    def __init__(
-        self, reader: Reader, directory: str | os.PathLike[str], *, every: int | None = None
-    ) -> None:
+    def __init__(self, reader: Reader, directory: str | os.PathLike[str]) -> None:
         super().__init__()
         if reader.options.epochs is not None:
             raise UsageError(
                 f"fit counts the epochs, but this Reader has epochs={reader.options.epochs}: "
                 "leave epochs out of the Reader"
             )
-        if every is not None and (type(every) is not int or every < 1):
-            raise UsageError(
-                f"every={every!r} must be a whole number of steps above 0, "
-                "or None to save after each epoch"
-            )
         self._reader = reader
-        self._directory = Path(directory)
-        self._every = every
-        self._resumed = TrainingState.read(self._directory / _STATE_FILE)
-        if self._resumed is not None:
-            saved = ReaderState.from_json(self._resumed.reader)
-            saved.check_same(ReaderState.from_json(reader.state_at(saved.position)))
-            reader.go_to(saved.position)
-        self._epoch = 0
-        # Steps of this epoch: those done before it was resumed, and those done in all.
-        self._first_step = self._step = 0
-        # Of the batches that `fit` has finished; the reader's own is that of those made ahead.
-        self._position = self._epoch_position = reader.position  # the latter at step `_first_step`
-        self._unsaved_steps = 0
+        self._folder = Folder.at(directory)
+        self._saved = self._read()
+        if self._saved is not None:
+            reader.go_to(reader.checked_state(self._saved["reader"]).position)
+        # Of the epoch that `fit` is in. The reader's own one is that of batches made ahead.
+        self._position = reader.position
+        self._num_steps = 0  # done in this epoch
+
+    def _read(self) -> dict[str, Any] | None:
+        try:
+            record = json.loads(self._folder.read_bytes(_STATE_FILE))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or set(record) != _STATE_KEYS:
+            raise UsageError(
+                f"{self._folder.path(_STATE_FILE)} is not a training run that this shardwright has "
+                "saved: delete it to train from the start"
+            )
+        return record
 
     def on_train_begin(self, logs: Any = None) -> None:
         del logs
@@ -149,104 +82,59 @@ class ResumeTraining(keras.callbacks.Callback):
             )
         # Keras on JAX has looked at a batch, and would go on with the pass after that one.
         self._reader.go_to(self._position)
-        if self._resumed is not None:
-            self._restore(self._resumed)
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        del logs
-        resumed, self._resumed = self._resumed, None
-        self._epoch, self._epoch_position = epoch, self._position
-        self._first_step = self._step = 0
-        if resumed is None:
+        self._num_steps = 0
+        saved, self._saved = self._saved, None
+        if saved is None:
             return
-        if resumed.epoch != epoch:
-            raise UsageError(
-                f"the run saved in {self._directory} continues at epoch {resumed.epoch}, "
-                f"but fit starts at epoch {epoch}"
-            )
-        self._first_step = self._step = resumed.step
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        del logs
-        done = self._first_step + batch + 1
-        self._unsaved_steps += done - self._step
-        self._step = done
-        self._position = self._reader.steps.skip(self._epoch_position, done - self._first_step)
-        if done < self._steps_per_epoch:
-            if self._every is not None and self._unsaved_steps >= self._every:
-                self._save(self._epoch, done)
-        elif self._first_step and not self.model.stop_training:
-            # Keras runs the full number of steps in a resumed epoch too: stop it early.
-            self.model.stop_training = _EPOCH_IS_OVER
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        del logs
-        if self.model.stop_training is _EPOCH_IS_OVER:
-            self.model.stop_training = False
-        if self._step < self._steps_per_epoch:  # another callback stopped the training
-            self._save(epoch, self._step)
-        else:
-            self._save(epoch + 1, 0)
-
-    def on_train_end(self, logs: Any = None) -> None:
-        del logs
-        self.model._initial_epoch = None  # would apply to later calls of fit
-        self._reader.go_to(self._position)
-
-    @property
-    def _steps_per_epoch(self) -> int:
-        return (self.params or {}).get("steps") or 0
-
-    def _restore(self, saved: TrainingState) -> None:
         model = self.model
         if not model.built:
             raise UsageError(
                 "the model has no weights to restore the saved ones into: "
                 "start it with keras.Input, or call model.build"
             )
-        if saved.steps_per_epoch != self._steps_per_epoch:
-            raise UsageError(
-                f"the run saved in {self._directory} has {saved.steps_per_epoch} steps per epoch, "
-                f"but fit has {self._steps_per_epoch}: set steps_per_epoch={saved.steps_per_epoch}"
-            )
         # Its variables are made at the first step, and a file cannot be loaded into none.
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
-        model.load_weights(self._directory / saved.weights)
-        seeds = _seeds(model)
-        if len(seeds) != len(saved.seeds):
-            raise UsageError(
-                f"the model has {len(seeds)} random layers, "
-                f"but the one saved in {self._directory} has {len(saved.seeds)}"
-            )
-        for variable, value in zip(seeds, saved.seeds, strict=True):
-            variable.assign(np.array(value, variable.dtype))
-        model._initial_epoch = saved.epoch  # as Keras's BackupAndRestore does
+        model.load_weights(self._folder.path(saved["weights"]))
+        model._initial_epoch = saved["epoch"]  # as Keras's BackupAndRestore does
 
-    def _save(self, epoch: int, step: int) -> None:
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        del logs
+        self._num_steps = batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        del logs
+        if self._num_steps == self._steps_per_epoch:  # else another callback has stopped it
+            self._move()
+            self._save(epoch + 1)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        del logs
+        self.model._initial_epoch = None  # would apply to later calls of fit
+        self._move()
+        self._reader.go_to(self._position)
+
+    def _move(self) -> None:
+        self._position = self._reader.steps.skip(self._position, self._num_steps)
+        self._num_steps = 0
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        return (self.params or {}).get("steps") or 0
+
+    def _save(self, epoch: int) -> None:
         # The state file holds the name of its weights file and is replaced last, so the two match
         # even if the process dies in between.
-        self._directory.mkdir(parents=True, exist_ok=True)
-        model, state = self.model, self._reader.state_at(self._position)
-        weights = f"epoch-{epoch}-step-{step}.weights.h5"
-        temporary = self._directory / "part.weights.h5"
-        model.save_weights(temporary)
-        temporary.replace(self._directory / weights)
-        seeds = [keras.ops.convert_to_numpy(variable).tolist() for variable in _seeds(model)]
-        TrainingState(state, epoch, step, self._steps_per_epoch, weights, seeds).write(
-            self._directory / _STATE_FILE
+        folder, weights = self._folder, f"epoch-{epoch}{_WEIGHTS}"
+        os.makedirs(folder.uri, exist_ok=True)
+        self.model.save_weights(folder.path(f"part{_WEIGHTS}"))
+        os.replace(folder.path(f"part{_WEIGHTS}"), folder.path(weights))
+        state = self._reader.state_at(self._position)
+        record = {"reader": state, "epoch": epoch, "weights": weights}
+        folder.write_bytes(_STATE_FILE, json.dumps(record).encode())
+        folder.remove_all(
+            [name for name in folder.names() if name.endswith(_WEIGHTS) and name != weights]
         )
-        # After the state: until it is replaced, it names the old weights.
-        for other in self._directory.glob("epoch-*-step-*.weights.h5"):
-            if other.name != weights:
-                other.unlink()
-        self._unsaved_steps = 0
-
-
-def _seeds(model: Any) -> list[Any]:
-    """Return the model's variables that a weights file does not hold."""
-    weights = {id(variable) for variable in model.weights}
-    return [variable for variable in model.variables if id(variable) not in weights]
 
 
 def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, ...]]:
@@ -290,7 +178,6 @@ def make_data(reader: Reader, *, endless: bool = False) -> Iterable[tuple[Any, .
 
 
 def _stream(reader: Reader, names: SupervisedNames) -> Iterator[tuple[Any, ...]]:
-    # No PyDataset: Keras 3.15 raises if `ResumeTraining` ends an epoch of one early.
     yield from map(names.pick, reader._iterate(reader._begin_pass(is_ahead=True)))
 
 

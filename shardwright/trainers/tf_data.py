@@ -13,34 +13,28 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.format.versions import LATEST, VersionKey
 from shardwright.images.masks import mask_dtype
 from shardwright.images.specs import CropImage, DecodedImage, ImageTransform, MultiCrop
 from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import MASK, Batch
-from shardwright.reader.corpus import DatasetSource
-from shardwright.reader.list_encodings import Sparse
-from shardwright.reader.options import ReaderOptions, datasets_of, features_of
-from shardwright.reader.own_encodings import Bags
+from shardwright.reader.encodings import Bags
+from shardwright.reader.options import features_of
 from shardwright.reader.reader import Reader, reopen
 from shardwright.reader.state import Pass
-from shardwright.reader.steps import NO_END, Remainder
+from shardwright.reader.steps import NO_END
 from shardwright.reader.subsets import parse_split
 from shardwright.reader.values import as_bytes, item_shape, value_dtype
-from shardwright.storage.folder import Folder
-from shardwright.storage.options import StorageOptions
 from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 from shardwright.trainers.tf_epochs import epoch_of, epoch_tokens
@@ -59,20 +53,12 @@ def load(
     batch_size: int | None = None,
     image: ImageTransform | MultiCrop | None = None,
     image_size: tuple[int, int] | None = None,
-    shuffle: bool = False,
-    seed: int = 0,
-    window: int | None = None,
     as_supervised: bool = False,
     features: Sequence[str] | None = None,
     decode: bool = True,
     repeat: bool = False,
     drop_remainder: bool = False,
-    max_bad_records: int = 0,
-    threads: int | None = None,
-    storage_options: Mapping[str, object] | StorageOptions | None = None,
-    cache: str | os.PathLike[str] | None = None,
-    cache_bytes: int | str | None = None,
-    version: VersionKey = LATEST,
+    **options: Any,
 ) -> tf.data.Dataset:
     """Return a split, or a part of one, as a `tf.data.Dataset`, by the argument names of TFDS.
 
@@ -84,7 +70,7 @@ def load(
     whole: uint8 [height, width, 3].
 
     Args:
-        dataset: As for `Reader`, like all arguments that are not here.
+        dataset: As for `Reader`.
         batch_size: Rows of a batch; None for single examples.
         image: As for `Reader`: random crops for training, such as `TrainImage(224)`. It reads and
             decodes only what they show, so it is faster than crops in a `map` of whole images or
@@ -96,43 +82,39 @@ def load(
         decode: Decode images; without it `image` is tf.string, the stored bytes.
         repeat: Repeat forever. Batches then span the ends of epochs, so that all are full.
         drop_remainder: Drop a last batch that is not full; makes the batch dimension static.
+        options: More arguments of `Reader`, such as `shuffle`, `seed`, `where` and `cache`.
 
     Raises:
         NotADatasetError: There is no finished dataset at the address.
         StorageError: The dataset cannot be read.
         UsageError: An argument is invalid, or images of different sizes would be batched.
     """
+    if not isinstance(dataset, (str, os.PathLike)):
+        raise UsageError("load reads one dataset: mix several by sw.Reader({...}).tf_data()")
     if image_size is not None and not decode:
         raise UsageError("image_size resizes decoded images: leave it out with decode=False")
     if image is not None and (image_size is not None or not decode):
         raise UsageError(f"image={image} decodes images: leave image_size= and decode=False out")
-    storage, settings = StorageOptions.of(storage_options), CacheSettings.of(cache, cache_bytes)
-    source = DatasetSource.open(Folder.at(dataset, storage), settings, version)
+    # Only the second reader needs what these read of the index.
+    filters = {name: options.pop(name, None) for name in ("where", "sampling")}
+    opened = Reader(
+        dataset,
+        split,
+        batch_size=_ROWS if batch_size is None else batch_size,
+        features=features,
+        epochs=None if repeat else 1,
+        remainder="carry" if repeat else "drop" if drop_remainder and batch_size else "keep",
+        **options,
+    )
+    source = opened.engine.corpus.shards[0].source
     moves = isinstance(image, CropImage) and (image.boxes or image.masks)
     if as_supervised and features is None and not moves:
         features = _supervised_features(source.manifest.schema)
     if image is None and decode:
         is_batched = batch_size is not None
         image = _decoded_image(source.manifest, split, features, image_size, is_batched=is_batched)
-    remainder = "carry" if repeat else "drop" if drop_remainder and batch_size else "keep"
-    options = ReaderOptions(
-        datasets=datasets_of(dataset),
-        split=split,
-        global_batch_size=_ROWS if batch_size is None else batch_size,
-        shuffle=shuffle,
-        seed=seed,
-        image=image,
-        features=features_of(features),
-        epochs=None if repeat else 1,
-        remainder=Remainder(remainder),
-        window=window,
-        max_bad_records=max_bad_records,
-        threads=threads,
-        storage=storage,
-        cache=settings,
-        version=version,
-    )
-    reader = reopen(options, source=source)  # which does not read the manifest again
+    known = replace(opened.options, image=image, features=features_of(features), **filters)
+    reader = reopen(known, source=source)  # which does not read the manifest again
     made = make_dataset(reader, as_supervised=as_supervised)
     return made if batch_size is not None else _single_examples(made, reader)
 
@@ -163,10 +145,7 @@ def _decoded_image(
             "image_size=(height, width), build with `--encode jpeg --resize WIDTHxHEIGHT`, or "
             "leave batch_size out"
         )
-    return DecodedImage(
-        size,
-        masks=[each.name for each in wanted if each.kind == FeatureKind.MASK],
-    )
+    return DecodedImage(size, masks=[each.name for each in wanted if each.kind == FeatureKind.MASK])
 
 
 def _common_size(manifest: Manifest, split: str, image: Feature) -> tuple[int, int] | None:
@@ -209,8 +188,8 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
 
     Images have the dtype and static shape of `image`; images of different sizes are ragged
     [rows, None, None, 3], encoded ones tf.string. Numbers are int64 and float32; text (UTF-8) and
-    bytes are tf.string; lists are tf.RaggedTensor [rows, None], and tf.SparseTensor [rows, None]
-    with `Sparse`; bags of words are tf.SparseTensor [rows, words]. The number of rows is static if
+    bytes are tf.string; lists are tf.RaggedTensor [rows, None]; bags of words are
+    tf.SparseTensor [rows, words]. The number of rows is static if
     all batches have the same.
 
     `iter()` begins the reader's next pass when its first batch is asked for. Batches are made ahead
@@ -457,7 +436,7 @@ class TensorColumn:
 
 @dataclass(frozen=True)
 class SparseTensorColumn:
-    """A `SparseColumn` as tf.SparseTensor [rows, size], whose size is None for lists."""
+    """A `SparseColumn` as tf.SparseTensor [rows, words]."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
@@ -471,12 +450,9 @@ class SparseTensorColumn:
         return [column.indices, _encode_texts(column.values), shape]
 
     def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.SparseTensor:
-        found = tf.ensure_shape(parts[2], (2,))
-        known = [
-            found[axis] if size is None else tf.constant(size, tf.int64)
-            for axis, size in enumerate(self.shape)
-        ]
-        shape = tf.stack(known)  # constants make static sizes
+        rows, words = self.shape
+        found = tf.ensure_shape(parts[2], (2,))[0] if rows is None else tf.constant(rows, tf.int64)
+        shape = tf.stack([found, tf.constant(words, tf.int64)])  # constants make static sizes
         return tf.SparseTensor(
             tf.ensure_shape(parts[0], (None, 2)), tf.ensure_shape(parts[1], (None,)), shape
         )
@@ -492,7 +468,7 @@ def tensor_columns(reader: Reader) -> Columns:
     rows = reader.steps.host_batch_size if reader.has_static_rows else None
     for feature in columns.features:
         shape, dtype = specs[feature.name]
-        if isinstance(columns.encodings[feature.name], Sparse | Bags):
+        if isinstance(columns.encodings[feature.name], Bags):
             found[feature.name] = SparseTensorColumn((rows, *shape[1:]), dtype)
         elif feature.kind == FeatureKind.TENSOR and dtype.hasobject:
             found[feature.name] = _tensors_column(feature, rows)

@@ -34,7 +34,7 @@ from shardwright.reader.examples import ExampleSource, tell_repeats
 from shardwright.reader.hosts import check_hosts
 from shardwright.reader.options import ReaderOptions, share_of_cores
 from shardwright.reader.reader import Reader, reopen
-from shardwright.reader.state import Pass, Passes, ReaderState
+from shardwright.reader.state import Pass, Passes
 from shardwright.reader.steps import Bounds, Steps
 from shardwright.reader.values import SparseColumn
 
@@ -129,8 +129,8 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             UsageError: The state is of other records or another order, or it is of a worker, and
                 the workers or the batch size are others now.
         """
-        saved, reader, worker = ReaderState.from_json(state), self._here(), get_worker_info()
-        saved.check_same(ReaderState.from_json(reader.state_at(saved.position)))
+        reader, worker = self._here(), get_worker_info()
+        saved = reader.checked_state(state)
         share = state.get(_SHARE_KEY)
         if share is not None and (
             worker is None or {**self._share(worker), "stop": share["stop"]} != share
@@ -240,8 +240,7 @@ class TensorMaker:
     """A converter of arrays to tensors that share their memory.
 
     Arrays and NumPy scalars of numbers become tensors; arrays of objects (text, bytes, lists,
-    images of different sizes) become lists; a `SparseColumn` of numbers becomes a sparse COO
-    tensor.
+    images of different sizes) become lists; a `SparseColumn` becomes a sparse COO tensor.
 
     Args:
         reader: Source of the arrays.
@@ -266,8 +265,6 @@ class TensorMaker:
 
 def _as_tensor(value: Any) -> Any:
     if isinstance(value, SparseColumn):
-        if value.values.dtype == object:
-            return value
         return torch.sparse_coo_tensor(
             torch.from_numpy(value.indices.T),
             _of_numbers(value.values),

@@ -16,7 +16,7 @@ from PIL import Image
 
 import shardwright as sw
 from shardwright.errors import UsageError
-from shardwright.images.signals import SIGNALS, measure_signals
+from shardwright.images.signals import SIGNALS, measure_picture
 from shardwright.inspect import cli
 from shardwright.inspect.sample import choose_sample
 from shardwright.report.pictures import read_pictures
@@ -87,7 +87,7 @@ def test_the_values_are_those_of_the_pictures(images: Path, measured: Path) -> N
             continue
         image = Image.open(images / row["id"])
         pixels = np.asarray(image).reshape(image.height, image.width, -1)
-        for signal, value in zip(SIGNALS, measure_signals(pixels), strict=True):
+        for signal, value in zip(SIGNALS, measure_picture(pixels).signals, strict=True):
             assert row[signal.name] == np.float32(value), (row["id"], signal.name)
 
 

@@ -52,8 +52,8 @@ class Reading:
         self.source.cache.close()
 
     def read(self, shard: int) -> bytes:
-        with self.files.open(shard) as descriptor:
-            return os.pread(descriptor, 2 * SIZE, 0)
+        file = self.files.open(shard)
+        return os.pread(file.descriptor, 2 * SIZE, 0)
 
     def read_epochs(
         self, orders: Sequence[Sequence[int]], *, window: int = 1, waits: bool = True

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shardwright.errors import ImageFault, StorageError
 from shardwright.storage.addresses import is_remote
-from shardwright.storage.object_reads import read_object, read_object_part
+from shardwright.storage.object_reads import ObjectParts, read_object
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads, start_read
 from shardwright.transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
@@ -168,11 +168,10 @@ def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
         if offset is None:
             # Without an etag the object was not looked up: its length is a guess of the plan.
             expected = None if etag is None else num_bytes
-            data = read_object(uri, storage, num_bytes=expected, etag=etag, query=query).data
+            data = read_object(uri, storage, num_bytes=expected, etag=etag, query=query)
         else:
-            data = read_object_part(
-                uri, storage, offset, num_bytes, etag=None if _is_spooled(place) else etag
-            )
+            parts = ObjectParts.of(uri, storage, None if _is_spooled(place) else etag)
+            data = parts.read(offset, offset + num_bytes)
     except StorageError as error:
         reason = reason_of(error, uri if offset is None else "")
         if reason is None:

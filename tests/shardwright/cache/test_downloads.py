@@ -167,10 +167,22 @@ CRC32C = "does not have the crc32c [0-9a-f]{8} of the manifest, in two downloads
     ("change", "error", "message"),
     [
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), StorageError, CRC32C),
-        (lambda data: data[:-1], StorageError, "is not 1,000 bytes long"),
+        (
+            lambda data: data[:-1],
+            StorageError,
+            "has changed since it was listed, or is not 1,000 bytes long",
+        ),
         # An emulator answers with all of an empty object, as a server without ranges does.
-        (lambda _: b"", StorageError, "is not 1,000 bytes long|: .* range requests.*"),
-        (lambda data: data + b"x", StorageError, "is not 1,000 bytes long"),
+        (
+            lambda _: b"",
+            StorageError,
+            "has changed since it was listed, or is not 1,000 bytes long|: .* range requests.*",
+        ),
+        (
+            lambda data: data + b"x",
+            StorageError,
+            "has changed since it was listed, or is not 1,000 bytes long",
+        ),
         (None, MissingError, "is in the manifest, but missing from the store"),
     ],
     ids=["flipped", "cut", "empty", "longer", "removed"],

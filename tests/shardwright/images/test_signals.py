@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from shardwright.errors import UsageError
-from shardwright.images.signals import (
-    BINS,
-    SIGNALS,
-    Signals,
-    measure_picture,
-    measure_signals,
-    size_limits,
-)
+from shardwright.images.signals import BINS, SIGNALS, Signals, measure_picture
 from tests.support.random_tests import examples
 
 NAMES = [signal.name for signal in SIGNALS]
@@ -29,6 +22,10 @@ PIXELS = np.random.default_rng(1).integers(0, 256, (96, 128, 3), np.uint8)
 
 def flat(color: int, shape: tuple[int, ...] = (40, 60, 3)) -> NDArray[np.uint8]:
     return np.full(shape, color, np.uint8)
+
+
+def measure_signals(pixels: NDArray[np.uint8], **size: int) -> Signals:
+    return measure_picture(pixels, **size).signals
 
 
 def faults_of(signals: Signals) -> set[str]:
@@ -154,11 +151,6 @@ def test_histogram_edges_ascend() -> None:
         assert list(signal.edges) == sorted(set(signal.edges))
 
 
-def test_sizes_far_from_the_quartiles_are_odd() -> None:
-    low, high = size_limits([100.0, 110.0, 120.0, 130.0, 140.0])
-    assert (low, high) == (110 - 60, 130 + 60)
-
-
 @pytest.mark.parametrize(("pixels", "told"), [
     (np.zeros((2, 2), np.uint8), r"got uint8 \[2, 2\]"),
     (np.zeros((2, 2, 2), np.uint8), r"got uint8 \[2, 2, 2\]"),
@@ -167,4 +159,4 @@ def test_sizes_far_from_the_quartiles_are_odd() -> None:
 ])  # fmt: skip
 def test_other_arrays_are_errors(pixels: NDArray[Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        measure_signals(pixels)
+        measure_picture(pixels)

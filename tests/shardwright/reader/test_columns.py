@@ -12,10 +12,8 @@ from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault, parse_example, varint
 from shardwright.reader.class_encodings import MultiHot, OneHot
 from shardwright.reader.columns import ColumnReader
-from shardwright.reader.encodings import Encoding, RawTensor
-from shardwright.reader.list_encodings import Dense, Sparse
+from shardwright.reader.encodings import Dense, Encoding, Text
 from shardwright.reader.options import features_of
-from shardwright.reader.values import SparseColumn
 from tests.support import damage
 from tests.support.column_records import CLASSES, GARDEN, RECORD, SCHEMA, fill, plain, record
 
@@ -38,24 +36,20 @@ def test_all_features_as_stored() -> None:
 def test_encodings_by_name() -> None:
     features = {
         "tags": MultiHot(vocabulary=["b", "a", "c"]), "label": OneHot(), "image": None,
-        "boxes": Dense(4, fill=-1), "scores": Sparse(), "caption": RawTensor("u1", 6), "id": None,
+        "boxes": Dense(4, fill=-1), "scores": Dense(2), "caption": Text(), "id": None,
     }  # fmt: skip
     columns = ColumnReader(SCHEMA, features)
     batch = fill(columns, [record(), record(label=[0], tags=[], boxes=[], scores=[])])
     names = ["tags", "label", "boxes", "scores", "caption", "id"]
     assert list(batch) == [feature.name for feature in columns.features] == names
     assert columns.encodings["label"] == OneHot(3)
-    sparse = batch.pop("scores")
-    assert isinstance(sparse, SparseColumn)
-    assert (sparse.indices.tolist(), sparse.values.tolist()) == ([[0, 0], [0, 1]], [0.25, 0.5])
-    assert sparse.dense_shape == (2, 2)
     assert plain(batch) == {
         "tags": [[1, 1, 0], [0, 0, 0]], "label": [[0, 0, 1], [1, 0, 0]],
-        "boxes": [[1, 2, 3, -1], [-1, -1, -1, -1]], "caption": [list("schön".encode())] * 2,
-        "id": ["a/Löwe.png"] * 2,
+        "boxes": [[1, 2, 3, -1], [-1, -1, -1, -1]], "caption": ["schön"] * 2,
+        "id": ["a/Löwe.png"] * 2, "scores": [[0.25, 0.5], [0, 0]],
     }  # fmt: skip
     shapes = [shape for shape, _ in columns.spec(2).values()]
-    assert shapes == [(2, 3), (2, 3), (2, 4), (2, None), (2, 6), (2,)]
+    assert shapes == [(2, 3), (2, 3), (2, 4), (2, 2), (2,), (2,)]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +90,7 @@ def test_an_image_in_a_form_that_only_protobuf_reads() -> None:
 
 @pytest.mark.parametrize(("features", "what"), [
     (["labels"], "feature 'labels' is not in this dataset, which has image, id, label, count"),
-    ({"image": RawTensor("u1", 3)},
+    ({"image": Text()},
      "feature 'image' is the image, which takes no encoding: use image=... to decode it"),
     ({"tags": OneHot(3)}, "feature 'tags' holds bytes values, and OneHot takes integers"),
 ])  # fmt: skip
@@ -112,7 +106,7 @@ def test_features_that_cannot_be_wanted(features: Any, what: str) -> None:
     ({}, "features={} must be a list of one or more names"),
     (5, "features=5 must be a list of one or more names"),
     ({"label": "one_hot"}, "features={'label': 'one_hot'}: an encoding must be sw.OneHot, "),
-    ({"label": OneHot}, "an encoding must be sw.OneHot, MultiHot, Dense, Sparse, Text, RawTensor"),
+    ({"label": OneHot}, "an encoding must be sw.OneHot, MultiHot, Dense, Text or None"),
 ])  # fmt: skip
 def test_features_are_names_or_names_with_encodings(features: Any, what: str) -> None:
     with pytest.raises(UsageError) as told:
@@ -212,21 +206,14 @@ def test_labels_of_the_index_without_a_place() -> None:
 
 def test_rows_left_out_and_rows_blanked() -> None:
     boxes = Dense(3, fill=-1)
-    features = {
-        "label": OneHot(), "id": None, "tags": None, "boxes": boxes, "scores": Sparse(),
-        "ratio": None,
-    }  # fmt: skip
+    features = {"label": OneHot(), "id": None, "tags": None, "boxes": boxes, "ratio": None}
     columns = ColumnReader(SCHEMA, features)
     records = [record(label=[label], id=[b"%d" % label], ratio=[0.5 + label]) for label in range(3)]
-    cut = fill(columns, records, [True, False, True])
-    assert cut.pop("scores").dense_shape == (2, 2)
-    assert plain(cut) == {
+    assert plain(fill(columns, records, [True, False, True])) == {
         "label": [[1, 0, 0], [0, 0, 1]], "id": ["0", "2"], "tags": [[b"a", b"b"]] * 2,
         "boxes": [[1, 2, 3]] * 2, "ratio": [0.5, 2.5],
     }  # fmt: skip
     padded = fill(columns, records, [True, False, True], pad=True)
-    sparse = padded.pop("scores")
-    assert (sparse.dense_shape, sorted(set(sparse.indices[:, 0].tolist()))) == ((3, 2), [0, 2])
     assert plain(padded) == {
         "label": [[1, 0, 0], [0, 0, 0], [0, 0, 1]],
         "id": ["0", "", "2"],

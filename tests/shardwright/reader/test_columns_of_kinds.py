@@ -10,7 +10,6 @@ import pytest
 from ml_dtypes import bfloat16
 
 import shardwright as sw
-from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, VocabularyRule
 from shardwright.format.tensors import to_tensor_proto
@@ -137,9 +136,3 @@ def test_classes_of_their_own() -> None:
 def test_faults(feature: Feature, values: dict[str, Any], message: str) -> None:
     with pytest.raises(ExampleFault, match=message):
         fill(feature, [values])
-
-
-def test_lists_of_arrays_take_no_coordinates() -> None:
-    schema = ExampleSchema((BOXES,))
-    with pytest.raises(UsageError, match="Sparse takes lists of single values: use Dense"):
-        ColumnReader(schema, {"b": sw.Sparse()})

@@ -6,19 +6,14 @@ import pickle
 from dataclasses import replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind, Source
 from shardwright.reader.class_encodings import MultiHot, OneHot
-from shardwright.reader.encodings import Encoding, RawTensor, Text
-from shardwright.reader.list_encodings import Dense, Sparse
-from shardwright.reader.values import SparseColumn
+from shardwright.reader.encodings import Dense, Encoding, Text
 
 CLASSES = ("ape", "bee", "Löwe")
 LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
@@ -43,10 +38,7 @@ def column(encoding: Encoding, feature: Feature, rows: list[list[Any]]) -> Any:
         store[row] = encoding.encode(feature, values)
     found = encoding.finish(feature, store)
     shape, dtype = encoding.spec(feature, len(rows))
-    if isinstance(found, SparseColumn):
-        assert (found.values.dtype, (found.dense_shape[0], None)) == (dtype, shape)
-    else:
-        assert (found.dtype, found.shape) == (dtype, shape)
+    assert (found.dtype, found.shape) == (dtype, shape)
     assert encoding.spec(feature, None) == ((None, *shape[1:]), dtype)
     return found
 
@@ -86,12 +78,6 @@ ENCODED = [
     (Dense(2, fill=0), NAMES, [[b"a"], []], [["a", ""], ["", ""]]),
     (Dense(2, fill="?"), NAMES, [[b"a"]], [["a", "?"]]),
     (Dense(1, fill=b"?"), TAGS, [[], [b"abc"]], [[b"?"], [b"abc"]]),
-    (RawTensor("uint8", 3), CAPTION, [[b"\x01\x02\xff"]], [[1, 2, 255]]),
-    (RawTensor(np.float32, (2, 1)), CAPTION, [[np.float32([0.5, 2]).tobytes()]], [[[0.5], [2.0]]]),
-    (RawTensor(">i2", (2,)), CAPTION, [[b"\x00\x01\x01\x00"]], [[1, 256]]),
-    (RawTensor(ml_dtypes.bfloat16, [2]), CAPTION,
-     [[np.array([0.5, -2], ml_dtypes.bfloat16).tobytes()]], [[0.5, -2.0]]),
-    (RawTensor("int64", ()), ID, [[b"\x05" + bytes(7)]], [5]),
 ]  # fmt: skip
 
 
@@ -109,9 +95,7 @@ def test_encoded(encoding: Encoding, feature: Feature, rows: Any, wanted: Any) -
     assert plain(column(encoding, feature, rows)) == wanted
 
 
-@pytest.mark.parametrize(
-    "encoding", [*(encoding for encoding, *_ in ENCODED), Encoding(), Sparse()]
-)
+@pytest.mark.parametrize("encoding", [*(encoding for encoding, *_ in ENCODED), Encoding()])
 def test_encodings_are_equal_by_their_arguments(encoding: Encoding) -> None:
     """In another process too."""
     sent = pickle.loads(pickle.dumps(encoding))
@@ -124,7 +108,6 @@ def test_encodings_are_equal_by_their_arguments(encoding: Encoding) -> None:
     (Encoding(), CAPTION, b""), (Encoding(), BOXES, []),
     (Encoding(), NAMES, []), (Text(), CAPTION, ""), (Text(), TAGS, []),
     (OneHot(), LABEL, [0, 0, 0]), (MultiHot(2), BOXES, [0, 0]),
-    (Dense(2, fill=-1), BOXES, [-1, -1]), (RawTensor("float32", 2), CAPTION, [0, 0]),
 ])  # fmt: skip
 def test_blank_rows(encoding: Encoding, feature: Feature, blank: Any) -> None:
     encoding = encoding.complete(feature, CLASSES)
@@ -137,28 +120,6 @@ def test_a_stored_row_is_not_a_view_of_its_record() -> None:
     assert not np.shares_memory(Encoding().encode(SCORES, record), record)
 
 
-@given(st.lists(st.lists(st.integers(-5, 5), max_size=4), max_size=5))
-def test_sparse_is_dense_by_coordinates(rows: list[list[int]]) -> None:
-    found = column(Sparse(), BOXES, rows)
-    assert found.indices.dtype == np.int64
-    assert found.indices.shape == (sum(map(len, rows)), 2)
-    assert found.dense_shape == (len(rows), max(map(len, rows), default=0))
-    rebuilt: list[list[int]] = [[] for _ in rows]
-    for (row, place), value in zip(found.indices.tolist(), found.values.tolist(), strict=True):
-        assert place == len(rebuilt[row])
-        rebuilt[row].append(value)
-    assert rebuilt == rows
-    assert sorted(found.indices.tolist()) == found.indices.tolist()
-
-
-def test_sparse_of_other_kinds() -> None:
-    assert column(Sparse(), SCORES, [[], [0.5]]).values.tolist() == [0.5]
-    names = column(Sparse(), NAMES, [[b"a"], [b"b", b"c"]])
-    assert names.values.tolist() == ["a", "b", "c"]
-    assert names.to_dense().tolist() == [["a", ""], ["b", "c"]]
-    assert column(Sparse(), TAGS, [[b"a"]]).indices.tolist() == [[0, 0]]
-
-
 BAD_ARGUMENTS = [
     (lambda: OneHot(0), "OneHot(num_classes=0) must be a whole number above 0"),
     (lambda: MultiHot(-1), "MultiHot(num_classes=-1) must be"),
@@ -168,13 +129,6 @@ BAD_ARGUMENTS = [
     (lambda: MultiHot(vocabulary=7), "MultiHot(vocabulary=7) must be"),
     (lambda: MultiHot(vocabulary=["a", "b", "a"]), "MultiHot's vocabulary has 'a' more than once"),
     (lambda: Dense(0), "Dense(length=0) must be a whole number above 0"),
-    (lambda: RawTensor("no type", 3), "RawTensor(dtype='no type') must be a numeric NumPy dtype"),
-    (lambda: RawTensor(None, 3), "RawTensor(dtype=None) must be"),
-    (lambda: RawTensor("V4", 3), "RawTensor(dtype='V4') must be"),
-    (lambda: RawTensor("f4", 0),
-     "RawTensor(shape=0) must be whole numbers above 0, such as (16, 16, 4)"),
-    (lambda: RawTensor("f4", (2, -1)), "RawTensor(shape=(2, -1)) must be"),
-    (lambda: RawTensor("f4", "3"), "RawTensor(shape='3') must be"),
 ]  # fmt: skip
 
 
@@ -200,8 +154,6 @@ def test_bad_arguments(make: Any, what: str) -> None:
     (Dense(2), COUNT, "is a single value, and Dense takes lists: leave its encoding out"),
     (Dense(), BOXES, "is a list: give Dense(length=...)"),
     (Dense(2), BAG, "is a bag of 3 words, one column each: give Dense() without arguments"),
-    (Sparse(), BAG,
-     "is a bag of words, which is sparse already: leave its encoding out, or give Dense() or"),
     (Dense(2, fill=256), replace(BOXES, dtype="uint8"),
      "holds int64 values, so Dense(fill=256) must be a value of uint8"),
     (Dense(2, fill=2), replace(BOXES, dtype="bool"),
@@ -212,9 +164,6 @@ def test_bad_arguments(make: Any, what: str) -> None:
      "holds int64 values, so Dense(fill=9223372036854775808) must be a 64-bit integer"),
     (Dense(2, fill="a"), SCORES, "holds float values, so Dense(fill='a') must be a number"),
     (Dense(2, fill=1), NAMES, "holds bytes values, so Dense(fill=1) must be a string"),
-    (Sparse(), RATIO, "is a single value, and Sparse takes lists: leave its encoding out"),
-    (RawTensor("f4", 2), RATIO, "holds float values, and RawTensor takes text or bytes"),
-    (RawTensor("f4", 2), TAGS, "is a list, and RawTensor takes the bytes of one tensor"),
 ])  # fmt: skip
 def test_unsuitable_features(encoding: Encoding, feature: Feature, what: str) -> None:
     with pytest.raises(UsageError) as told:
@@ -240,8 +189,6 @@ def test_class_encodings_of_an_unlabeled_dataset() -> None:
      "holds 0, which is not in MultiHot's vocabulary of 2"),
     (Dense(2), BOXES, [1, 2, 3],
      "has 3 values, but Dense(length=2) takes at most 2: pass a larger length or truncate=True"),
-    (RawTensor("f4", (2, 2)), CAPTION, [bytes(15)],
-     "has 15 bytes, but a tensor [2, 2] of float32 has 16"),
 ])  # fmt: skip
 def test_invalid_values(encoding: Encoding, feature: Feature, values: Any, what: str) -> None:
     with pytest.raises(ExampleFault) as told:

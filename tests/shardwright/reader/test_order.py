@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 from typing import Any
 
 import numpy as np
@@ -127,17 +126,6 @@ def test_a_window_of_all_shards_is_one_permutation(window: int) -> None:
     order = shuffled([3, 0, 4, 2], window=window)
     assert epoch_of(order, 1) == epoch_of(shuffled([3, 0, 4, 2], window=4), 1)
     assert [order.windows(1, place) for place in range(9)] == [((0, 2, 3), ())] * 9
-
-
-@pytest.mark.parametrize(
-    "order", [shuffled([3, 4, 5], seed=-9, window=2), StoredOrder(np.array([3, 4, 5]))]
-)
-def test_orders_travel_to_other_processes(order: Order) -> None:
-    wanted = epoch_of(order, 5)  # with the epoch's table already made
-    copied = pickle.loads(pickle.dumps(order))
-    assert epoch_of(copied, 5) == wanted
-    assert copied.windows(5, 11) == order.windows(5, 11)
-    assert len(pickle.dumps(order)) < 1000
 
 
 def test_nothing_is_kept_of_the_records() -> None:

@@ -19,7 +19,8 @@ from shardwright.reader.state import STATE_VERSION, ReaderState
 STATE = ReaderState(
     dataset="0123456789abcdef" * 2, shuffle=True, seed=-3, window=16, position=12_345, epoch=2
 )
-STATES = st.builds(ReaderState, window=st.integers(0, 2**40), position=st.integers(0, 2**62 - 1))
+COUNTS = st.integers(0, 2**62 - 1)
+STATES = st.builds(ReaderState, window=COUNTS, position=COUNTS, epoch=COUNTS)
 
 
 @given(STATES)
@@ -51,7 +52,6 @@ def test_other_values_than_a_state(record: object) -> None:
 
 
 VERSION = "state has version {!r}; this shardwright reads version 1"
-CHANGED = "state has {}={!r}, which Reader.state() never returns: the state was edited or truncated"
 DAMAGE: dict[str, list[object]] = {
     "version": [None, 0, 2, "1", 1.0, True],
     "dataset": [None, 5, b"abc", ["a"]],
@@ -69,8 +69,12 @@ DAMAGE: dict[str, list[object]] = {
 def test_damaged_values(name: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
         ReaderState.from_json({**STATE.to_json(), name: value})
-    message = VERSION.format(value) if name == "version" else CHANGED.format(name, value)
-    assert str(caught.value) == message
+    if name == "version":
+        assert str(caught.value) == VERSION.format(value)
+    else:
+        assert f"state was edited or truncated, Reader.state() never returns it: $.{name}" in str(
+            caught.value
+        )
 
 
 def test_a_state_of_another_dataset() -> None:

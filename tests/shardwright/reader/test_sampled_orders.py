@@ -56,7 +56,7 @@ def cut(total: int, pieces: int) -> NDArray[np.int64]:
 def class_order(
     labels: Sequence[int], weights: dict[int, float], *, seed: int = 0, pieces: int = 3
 ) -> ClassOrder:
-    return ClassOrder.of(np.array(labels, np.int32), cut(len(labels), pieces), weights, seed)
+    return ClassOrder(np.array(labels, np.int32), cut(len(labels), pieces), weights, seed)
 
 
 def drawn(order: Order, start: int, stop: int) -> Pairs:
@@ -151,7 +151,7 @@ def test_mixing(parts: Pairs, seed: int, num_blocks: int, shuffle: bool) -> None
         ShuffledOrder(part, seed + n, 100) if shuffle else StoredOrder(part)
         for n, part in enumerate(sizes)
     ]
-    mixed = MixedOrder.of(orders, sizes, [float(weight) for _, weight in parts], seed)
+    mixed = MixedOrder(orders, sizes, [float(weight) for _, weight in parts], seed)
     assert mixed.size == sum(total for total, _ in parts)
     assert mixed.sizes.tolist() == [size for part in sizes for size in part.tolist()]
     found = drawn(mixed, 0, num_blocks * int(mixed.shares.slots.sum()))
@@ -164,11 +164,11 @@ def test_a_dataset_without_records_is_not_mixed() -> None:
     sizes = [i64([3]), i64([0, 0])]
     what = "dataset 2 of 2 has no records to read: leave it out"
     with pytest.raises(UsageError, match=what):
-        MixedOrder.of([StoredOrder(part) for part in sizes], sizes, [1.0, 1.0], 0)
+        MixedOrder([StoredOrder(part) for part in sizes], sizes, [1.0, 1.0], 0)
 
 
 def weighted(weights: Sequence[float], *, seed: int = 0, pieces: int = 3) -> WeightedOrder:
-    return WeightedOrder.of(np.array(weights, np.float64), cut(len(weights), pieces), seed)
+    return WeightedOrder(np.array(weights, np.float64), cut(len(weights), pieces), seed)
 
 
 def test_draws_of_records_do_not_depend_on_each_other() -> None:
@@ -199,13 +199,15 @@ def test_weights_that_are_all_0() -> None:
     for count in (1200, 0):
         what = f"RecordWeights gave all {count:,} records weight 0"
         with pytest.raises(UsageError, match=f"{what}: at least one must be above 0"):
-            WeightedOrder.of(np.zeros(count), i64([count]), 0)
+            WeightedOrder(np.zeros(count), i64([count]), 0)
 
 
 def test_a_draw_on_the_edge_between_two_records() -> None:
     """It is the later record's: a first record of weight 0 is never drawn."""
     draw = (derive_key(0, RECORD_DRAW, 0) >> 11) * 2.0**-53
-    assert drawn(WeightedOrder(i64([3]), np.array([draw, draw, 1.0]), 0), 0, 1) == [(0, 2)]
+    order = WeightedOrder(np.ones(3), i64([3]), 0)
+    order.ends = np.array([draw, draw, 1.0])
+    assert drawn(order, 0, 1) == [(0, 2)]
 
 
 def golden_orders() -> list[tuple[Order, Pairs]]:
@@ -217,7 +219,7 @@ def golden_orders() -> list[tuple[Order, Pairs]]:
     for totals, weights, seed, records in MIXED_DRAWS:
         sizes = [cut(total, 3) for total in totals]
         orders = [ShuffledOrder(part, seed, 2) for part in sizes]
-        found.append((MixedOrder.of(orders, sizes, weights, seed), records))
+        found.append((MixedOrder(orders, sizes, weights, seed), records))
     return found
 
 
@@ -230,7 +232,7 @@ def sampled_orders(seed: int = 0, weight: float = 1.0) -> list[Any]:
     inner = StoredOrder(i64([3, 0, 4]))
     return [
         class_order([0, 1, 0, 1, 1, 1, -1], {0: 1.0, 1: weight}, seed=seed),
-        MixedOrder.of([inner, inner], [inner.sizes, inner.sizes], [1.0, weight], seed),
+        MixedOrder([inner, inner], [inner.sizes, inner.sizes], [1.0, weight], seed),
         weighted([1.0, 2.0, 3.0, 1.0, 1.0, 1.0, weight], seed=seed),
     ]
 

@@ -94,10 +94,10 @@ def test_needed_shards_stay_open_until_the_plan_drops_them(root: Folder, tmp_pat
         for shard in (0, 1, 0, 2, 3):  # 2 is ahead
             reading.read(shard)
         assert is_open(reading) == [1, 0, 2]
-        with reading.files.open(1) as descriptor:
-            reading.files.plan([2, 3], [0])
-            assert is_open(reading) == [0, 2]
-            assert len(os.pread(descriptor, SIZE, 0)) == SIZE
+        used = reading.files.open(1)
+        reading.files.plan([2, 3], [0])
+        assert is_open(reading) == [0, 2]
+        assert len(os.pread(used.descriptor, SIZE, 0)) == SIZE
 
 
 def test_without_a_plan_the_last_shards_stay_open(root: Folder, tmp_path: Path) -> None:
@@ -131,11 +131,11 @@ def test_a_cache_removed_while_it_is_used_is_filled_again(root: Folder, tmp_path
     cache = tmp_path / "cache"
     with Reading(root, at(cache)) as reading:
         reading.files.plan([0], [])
-        with reading.files.open(0) as descriptor:
-            shutil.rmtree(cache)
-            cache.mkdir()
-            assert len(os.pread(descriptor, SIZE, 0)) == SIZE
-            assert len(reading.read(1)) == SIZE
+        used = reading.files.open(0)
+        shutil.rmtree(cache)
+        cache.mkdir()
+        assert len(os.pread(used.descriptor, SIZE, 0)) == SIZE
+        assert len(reading.read(1)) == SIZE
         reading.files.plan([1], [])
         assert len(reading.read(0)) == SIZE
 

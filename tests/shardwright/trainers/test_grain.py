@@ -272,8 +272,3 @@ def test_another_process_finds_the_same_dataset_or_none(
     build(tmp_path / "in", copy)
     with pytest.raises(ChangedError, match="has changed since the reader was opened"):
         pickle.loads(source)[3]
-
-
-def test_sparse_is_a_form_of_batches(pictures: str) -> None:
-    with pytest.raises(UsageError, match=r"feature 'boxes': Sparse\(\) needs a batch"):
-        read(pictures, features={"boxes": sw.Sparse()}, image=None).grain_source()

@@ -48,7 +48,7 @@ def test_batches_are_those_of_the_reader(pictures: str) -> None:
 
 
 def test_columns_of_types_unknown_to_jax_stay_on_the_host(pictures: str) -> None:
-    encodings = {"caption": Text(), "boxes": sw.Sparse(), "label": sw.OneHot()}
+    encodings = {"caption": Text(), "label": sw.OneHot()}
     features = {"image": None, "ratio": None, "tags": None, **encodings}
     image = sw.EvalImage(8, dtype="bfloat16")
     reader = read(pictures, features=features, image=image, remainder="pad", epochs=1)
@@ -57,7 +57,6 @@ def test_columns_of_types_unknown_to_jax_stay_on_the_host(pictures: str) -> None
     on_device = {name for name, column in batch.items() if isinstance(column, jax.Array)}
     assert on_device == {"image", "ratio", "label", "mask"}
     assert (batch["image"].dtype, batch["mask"].sum()) == (ml_dtypes.bfloat16, 5)
-    assert isinstance(batch["boxes"], sw.SparseColumn)
     assert isinstance(batch["caption"], np.ndarray)
     assert {type(text) for text in batch["caption"]} == {str}
 

