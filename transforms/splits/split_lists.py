@@ -234,7 +234,7 @@ def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]
 
 def _read_table(path: str, split: str | None, storage: StorageOptions) -> _Rows:
     kind = table_format(path) or ""
-    schema = read_table_schema(path, kind, storage)
+    schema = read_table_schema([path], kind, storage)
     id_column = _column(schema, _ID_COLUMNS) or (schema.names[0] if len(schema) == 1 else None)
     split_column = None if split else _column(schema, ROLE_COLUMNS["split"])
     if id_column is None or (split is None and split_column is None):

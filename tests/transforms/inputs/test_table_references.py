@@ -169,7 +169,8 @@ def test_empty_cells(tmp_path: Path) -> None:
 
 
 def test_rows_count_on_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.inputs.formats.table_files.BATCH_ROWS", 10)
+    for name in ("BATCH_ROWS", "_ROWS_AT_A_TIME"):
+        monkeypatch.setattr(f"shardwright.transforms.inputs.formats.table_files.{name}", 10)
     make_files(tmp_path, "1.png")
     text = "image,id\n" + "".join(f"1.png,{number}\n" for number in range(35))
     parts = list(list_table(source_of(tmp_path, text)))

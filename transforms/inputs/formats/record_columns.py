@@ -187,13 +187,8 @@ class RecordColumns:
     def pictures(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.schema if column.type == _PICTURE)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what decides the rows made of records, for the names of a spool."""
-        names = {"inferred": self.inferred, "flat": self.flat, "masks": self.masks}
-        return {**names, "shapes": dict(self.shapes), "numbers": self.numbered}
-
     def rows(
-        self, records: Sequence[Record], ids: Sequence[str], pool: Executor, uri: str = URI
+        self, records: Sequence[Record], ids: Sequence[str], pool: Executor
     ) -> tuple[RawRows, list[Reject]]:
         """Return records as rows, and rejects of those whose values do not fit the columns.
 
@@ -201,7 +196,6 @@ class RecordColumns:
             records: The records, of simple values.
             ids: The number of each record as its id; for those without one.
             pool: Threads that encode images.
-            uri: The place of the records in rejects.
         """
         known = set(self.schema.names)
         listed = ", ".join(name for name in self.schema.names if name != self.numbered)
@@ -226,7 +220,7 @@ class RecordColumns:
                 arrays.append(array)
             problems |= faults
         rejects = [
-            Reject(name, uri, RejectReason.BAD_VALUE, f"record {name}: {detail}")
+            Reject(name, URI, RejectReason.BAD_VALUE, f"record {name}: {detail}")
             for row, detail in sorted(problems.items())
             for own in [records[row].get(self.id)]
             for name in [(isinstance(own, str | int) and str(own)) or ids[row]]

@@ -43,7 +43,7 @@ from shardwright.transforms.inputs.columns import (
     quoted,
     role_text,
 )
-from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS, extension_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard
 from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
@@ -434,7 +434,7 @@ def table_of(
         code_names=first.code_names(roles["label"], request) if is_csv else {},
         structs=finder.in_cells(schema, request.kinds) if finder and request.image else None,
     )
-    if table.split is None and kind != "jsonl":  # whose first rows cost as much as all
+    if table.split is None:
         first.warn_of_splits({*request.kinds, *filter(None, roles.values())})
     return finder.placed(table, boxes) if finder and boxes else table
 
@@ -528,7 +528,6 @@ def _find_roles(
     """Return role -> column; none of `declared` by its name, unless its type suits it."""
     path, schema = first.path, first.schema
     names, types = schema.names, dict(zip(schema.names, schema.types, strict=True))
-    check_names(path, names)
     if "" in names:
         raise UsageError(
             f"column {names.index('') + 1} of {path} has no name: "
@@ -566,8 +565,11 @@ def _format_of(request: SourceRequest, path: str) -> str:
     kind = table_format(path)
     if kind is not None:
         return kind
-    is_json = path.lower().endswith(".json")
-    hint = "; a .json must be COCO's, with a list of `images`" if is_json else ""
+    hints = {
+        "json": "; a .json must be COCO's, with a list of `images`",
+        **dict.fromkeys(("npy", "npz"), "; NumPy arrays are written from Python, with `sw.write`"),
+    }
+    hint = hints.get(extension_of(path), "")
     raise UsageError(
         f"{request.argument} {path} is a file without a table's extension ({_ENDINGS}); "
         f"give a folder or a table{hint}"
