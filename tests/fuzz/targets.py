@@ -161,7 +161,6 @@ INPUT_FILES = {
     "zip-deflated": ("zip-deflated", "in.zip"),
     "tfrecord": ("tfrecord", "in/zoo-train.tfrecord-00000-of-00001"),
     "hub-parquet": ("hub-parquet", f"in/{_PARQUET}"),
-    "arrow": ("arrow", "in/train-00000-of-00001.arrow"),
     "coco": ("coco", "in/annotations/instances_train2017.json"),
     "voc": ("voc", "in/Annotations/0.xml"),
     "voc-list": ("voc", "in/ImageSets/Main/train.txt"),

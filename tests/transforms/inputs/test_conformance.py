@@ -14,7 +14,7 @@ FORMAT_OF = {  # of the forms that are not called as their format
     "class-folders": "folder", "split-folders": "folder", "labels-beside": "folder",
     "csv": "table", "tsv": "table", "jsonl": "table", "parquet": "table", "sharded-csv": "table",
     "box-table": "table", "imagefolder-metadata": "image-folder", "tar.gz": "tar",
-    "zip-stored": "zip", "zip-deflated": "zip", "hub-parquet": "embedded", "arrow": "embedded",
+    "zip-stored": "zip", "zip-deflated": "zip", "hub-parquet": "embedded",
 }  # fmt: skip
 
 

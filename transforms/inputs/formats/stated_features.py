@@ -137,11 +137,7 @@ def statistics_of(records: Iterable[bytes], place: str) -> RecordStatistics:
         for key, (kind, values) in features.items():
             found.setdefault(key, FeatureStatistics()).add(kind, values)
     if not good:
-        told = (
-            f"no tf.Example with features in the first {counted(total, 'record')}: for other "
-            "bytes, give --schema FILE.json with "
-            '{"features": [{"name": "record", "kind": "bytes"}]}'
-        )
+        told = f"no tf.Example with features in the first {counted(total, 'record')}"
         raise UsageError(f"{place}: {told if total else 'no valid record'}")
     return RecordStatistics(good, dict(sorted(found.items())))
 
@@ -154,7 +150,7 @@ class Stated:
         features: Key -> feature, in writing order.
         image, label, id: Their keys, or None if not stated.
         derived: Keys that are recomputed in writing: properties of the image, the label's name.
-        names: Key of a label -> its class names; the key "" stands for any label.
+        names: Key of a label -> its class names.
         shards: The files of the data set; None for all files.
     """
 
@@ -165,10 +161,6 @@ class Stated:
     derived: frozenset[str] = frozenset()
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shards: frozenset[str] | None = None
-
-    def class_names_of(self, label: str) -> tuple[str, ...] | None:
-        """Return the class names of a label, or None if unknown."""
-        return self.names.get(label, self.names.get(""))
 
 
 def read_stated(folder: Folder) -> Stated:
@@ -199,14 +191,15 @@ def read_stated(folder: Folder) -> Stated:
         raise UsageError(
             f"{folder} holds an unfinished build of shardwright: run its command again first"
         )
-    files = {name.removesuffix(_LABELS): name for name in names if name.endswith(_LABELS)}
     content = None
     if naming.FEATURES in names:
         content = _read_object(folder, naming.FEATURES, TfdsFeature)
-    if content is not None and content.features_dict is not UNSET:
-        return _of_tfds(content, {key: _read_names(folder, name) for key, name in files.items()})
-    of_all = [*files.values()] if len(files) == 1 else ["labels.txt"]
-    return Stated(names={"": _read_names(folder, of_all[0])} if names & {*of_all} else {})
+    if content is None or content.features_dict is UNSET:
+        return Stated()
+    labels = (name for name in names if name.endswith(_LABELS))
+    return _of_tfds(
+        content, {name.removesuffix(_LABELS): _read_names(folder, name) for name in labels}
+    )
 
 
 def _read_object(folder: Folder, name: str, kind: type[T]) -> T | None:

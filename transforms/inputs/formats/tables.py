@@ -6,13 +6,11 @@ images, or boxes of images (`box_rows`).
 
 from __future__ import annotations
 
-import csv
 import logging
 import os
-import re
 import shlex
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Protocol
@@ -45,7 +43,6 @@ from shardwright.transforms.inputs.columns import (
 )
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS, extension_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard
-from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
     TABLE_EXTENSIONS,
     read_first_rows,
@@ -74,7 +71,6 @@ from shardwright.transforms.inputs.label_values import (
     can_be_classes,
     check_labels,
     class_texts,
-    distinct_names,
 )
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
@@ -93,10 +89,6 @@ _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an addr
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
-# Labels of Open Images, and files with their names: a code and a name in each line, in newer ones
-# below a line of column names (https://storage.googleapis.com/openimages/web/download_v7.html).
-_CODE = re.compile(r"/[gmt]/\w+")
-_FILE = re.compile(r".*class-descriptions.*\.csv", re.IGNORECASE)
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
@@ -131,7 +123,6 @@ class TableLayout(Columns):
         boxes: The columns of boxes (`box_rows.BoxColumns`) if each row is one; None if each row is
             an image.
         suffix: The extension of the images, if their paths lack it.
-        code_names: Label -> the class name that stands for it; others stay.
         names_split: True if the names of its files state their splits.
         flags: The columns of the files, if all but the image's are classes with 0 or 1; None for
             `columns`.
@@ -149,7 +140,6 @@ class TableLayout(Columns):
     folders: tuple[str, ...] = ()
     boxes: Any = None
     suffix: str = ""
-    code_names: Mapping[str, str] = field(default_factory=dict)
     names_split: bool = False
     flags: pa.Schema | None = None
 
@@ -431,7 +421,6 @@ def table_of(
         may_lack_images=request.may_lack_images,
         files=tuple(files),
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
-        code_names=first.code_names(roles["label"], request) if is_csv else {},
         structs=finder.in_cells(schema, request.kinds) if finder and request.image else None,
     )
     if table.split is None:
@@ -509,14 +498,6 @@ class _FirstRows:
                     *(name, self.path, shlex.quote(name)),
                 )
 
-    def code_names(self, label: str | None, request: SourceRequest) -> Mapping[str, str]:
-        """Return `names_of_codes` of the column of labels, {} without one."""
-        if label is None or not is_text(self.schema.field(label).type):
-            return {}
-        rows = self._rows()
-        folder = os.path.dirname(self.path)
-        return {} if rows is None else names_of_codes(rows.column(label), folder, request)
-
 
 def _find_roles(
     first: _FirstRows,
@@ -568,6 +549,7 @@ def _format_of(request: SourceRequest, path: str) -> str:
     hints = {
         "json": "; a .json must be COCO's, with a list of `images`",
         **dict.fromkeys(("npy", "npz"), "; NumPy arrays are written from Python, with `sw.write`"),
+        **dict.fromkeys(("arrow", "feather", "ipc"), "; save an Arrow file as Parquet"),
     }
     hint = hints.get(extension_of(path), "")
     raise UsageError(
@@ -713,9 +695,6 @@ def _raw_references(
     labels, no_class = pa.nulls(raw.num_rows, pa.string()), np.zeros(raw.num_rows, bool)
     if table.label is not None:
         labels, no_class = class_texts(raw.column(table.label), table.label)
-    if table.code_names:
-        codes, names = map(pa.array, zip(*table.code_names.items(), strict=True))
-        labels = pc.coalesce(names.take(pc.index_in(labels, value_set=codes)), labels)
     rows = pa.array(np.arange(first_row, first_row + raw.num_rows))
     folder = table.folder_of(name)
     paths = pc.fill_null(role_text(raw, table.image), "")
@@ -841,35 +820,3 @@ def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBa
         yield from reject_rows(batch, mask, reason, detail)
     batch = keep_rows(batch, (sizes > 0) & (sizes <= MAX_IMAGE_BYTES))
     yield set_column(batch, "num_bytes", batch.column("num_bytes").cast(pa.int64()))
-
-
-def names_of_codes(labels: pa.Array, folder: str, request: SourceRequest) -> dict[str, str]:
-    """Return code -> name; {} if the first labels are no codes, or no file has their names.
-
-    Args:
-        labels: The first labels of a table.
-        folder: The table's folder.
-        request: The request for INPUT.
-
-    Raises:
-        UsageError: A file of names is neither UTF-8 nor UTF-16.
-        StorageError: The folder or a file cannot be read.
-    """
-    first = next((label for label in labels.to_pylist() if label), "")
-    if _CODE.fullmatch(str(first)) is None:
-        return {}
-    found: dict[str, str] = {}
-    for name in filter(_FILE.fullmatch, request.listings.look_in(folder).files):
-        path = f"{folder}/{name}"
-        try:
-            text = decode_text(files_of(path, request.storage).read_bytes(path))
-        except UnicodeError as error:
-            raise UsageError(f"{path} is {error}") from error
-        found |= {row[0]: row[1] for row in csv.reader(text.splitlines()) if len(row) > 1}
-    if not found:
-        _LOG.warning(
-            "the labels of %s are codes such as %s: for their names, put Open Images' "
-            "class-descriptions.csv or class-descriptions-boxable.csv into %s",
-            *(request.uri, first, folder),
-        )
-    return distinct_names(found)
