@@ -17,14 +17,44 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from shardwright.transforms.features.lists import empty_as_null, plain
-from shardwright.transforms.inputs.columns import as_text
+from shardwright.transforms.features.lists import empty_as_null, is_text, plain
 
 NOT_A_CLASS = (
     "is not a class, where the first labels are: for numbers to predict, rename the column"
 )
 K = TypeVar("K")
 _EXACT = 2**53  # whole numbers below have a float64 of their own
+
+
+def can_be_text(kind: pa.DataType) -> bool:
+    """Return whether a column can be a path, id, label, split or group."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (pa.types.is_null, pa.types.is_integer, pa.types.is_boolean, is_text)
+    return any(test(kind) for test in tests)
+
+
+def check_text(kind: pa.DataType, name: str) -> None:
+    """Check that a column can be a path, id, label, split or group.
+
+    Raises:
+        BuildError: It holds neither text nor whole numbers.
+    """
+    if not can_be_text(kind):
+        raise BuildError(
+            f"column {name!r} is of type {kind}; "
+            "ids, paths, labels and splits must be text or whole numbers"
+        )
+
+
+def as_text(column: pa.Array, name: str) -> pa.Array:
+    """Return a column of text or whole numbers as strings.
+
+    Raises:
+        BuildError: It has another type.
+    """
+    check_text(column.type, name)
+    return plain(column).cast(pa.string())
 
 
 def class_text(value: object) -> str | None:

@@ -21,16 +21,14 @@ from shardwright.transforms.features.lists import empty_as_null, is_list
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
+    IMAGE_NAMES,
     ROLE_COLUMNS,
     Columns,
-    can_be_text,
     canonical_splits,
     check_names,
-    check_text,
     check_width,
     find_roles,
     folded,
-    image_column,
     quoted,
     role_text,
 )
@@ -39,8 +37,6 @@ from shardwright.transforms.inputs.image_paths import look_up_pictures
 from shardwright.transforms.inputs.input_files import FilesSource, InputFile
 from shardwright.transforms.inputs.label_values import (
     NOT_A_CLASS,
-    can_be_classes,
-    check_labels,
     class_texts,
     names_of,
 )
@@ -128,6 +124,8 @@ def columns_of(
     class_names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     object_names: Callable[[str, str], tuple[str, ...]] | None = None,
     forced: bool = True,
+    usual: Mapping[str, Sequence[str]] = _ROLES,
+    images: Sequence[str] = IMAGE_NAMES,
 ) -> Columns | None:
     """Return columns with their roles; None if the schema has an image and no column holds it.
 
@@ -141,45 +139,47 @@ def columns_of(
         object_names: Returns the class names of a field of a column of structs; None to make no
             objects of such a column.
         forced: True to raise an error instead of returning None.
+        usual: As for `find_roles`.
+        images: Usual names of columns of images.
 
     Raises:
         UsageError: A column given by an option is missing or does not suit its role; the images
             are in lists; the main image is ambiguous; or two columns have the same name.
         BuildError: A column's type does not suit its role.
     """
-    schema = sample.schema
-    missing = f"is not in {place}, which has the columns {quoted(schema.names)}"
-    image = None
-    if request.image is not None:
-        image = _main_image(schema, pictures, lists, request.columns.get("image"), place, missing)
-        if image is None and not forced:
-            return None
-        if image is None:
-            raise UsageError(
-                f"no column of {place} holds encoded images (JPEG, PNG, ...); it has the columns "
-                f"{quoted(schema.names)}: for records without images, give --schema records, or a "
-                "schema of your own without an image"
-            )
+    schema, given, image = sample.schema, request.columns.get("image"), None
     check_width(place, schema.names)
     check_names(place, schema.names)
-    types = dict(zip(schema.names, schema.types, strict=True))
-
-    def suits(role: str, name: str) -> bool:
-        if role == "label" and pa.types.is_floating(types[name]):
-            return name not in request.kinds and can_be_classes(sample.column(name))
-        kind = types[name]
-        is_odd = name in pictures or (name in request.kinds and not can_be_text(kind))
-        return not (is_odd or pa.types.is_nested(kind) or pa.types.is_floating(kind))
-
-    roles = find_roles(schema.names, request.columns, missing, suits, _ROLES, folded)
-    classes = [name for name in class_names if not is_list(types[name])]
+    if request.image is not None:
+        find_roles(sample, request, place, {"image": ()}, texts=True)
+        if given in lists or (lists and not pictures and given is None):
+            raise UsageError(
+                f"column {given or lists[0]!r} of {place} holds lists of images, but a record has "
+                "one main image: write a row for each image, or a column for each position in the "
+                "list"
+            )
+        there = {folded(name): name for name in reversed(pictures)}
+        known = [there[name] for name in images if name in there]
+        if given is None and not known and len(pictures) > 1:
+            raise UsageError(
+                f"{place} has several columns of images, {', '.join(map(repr, pictures))}: choose "
+                "the main one with --image-column"
+            )
+        image = next(iter((*known, *pictures)), None) if given is None else given
+        if image not in pictures:
+            if not forced:
+                return None
+            no_image = f"--image-column {given!r} of {place} does not hold"
+            raise UsageError(
+                f"{no_image if given else f'no column of {place} holds'} encoded images (JPEG, "
+                "PNG, ...); it has the columns "
+                f"{quoted(schema.names)}: choose --image-column, or for records without images "
+                "give --schema records, or a schema of your own without an image"
+            )
+    roles = find_roles(sample, request, place, usual, odd=pictures)
+    classes = [name for name in class_names if not is_list(schema.field(name).type)]
     if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
         roles["label"] = classes[0]
-    for role, column in roles.items():
-        if column is not None and role == "label":
-            check_labels(sample.column(column), column)
-        elif column is not None:
-            check_text(types[column], column)
     structs = BoxStructs.find(schema, request.kinds) if image and object_names else None
     if structs is not None and structs.label and object_names:
         structs = structs.with_names(object_names(structs.column, structs.label))
@@ -191,27 +191,6 @@ def columns_of(
         class_names=dict(class_names),
         **roles,
     )
-
-
-def _main_image(
-    schema: pa.Schema,
-    pictures: Sequence[str],
-    lists: Sequence[str],
-    given: str | None,
-    place: str,
-    missing: str,
-) -> str | None:
-    if given is not None and given not in schema.names:
-        raise UsageError(f"--image-column {given!r} {missing}")
-    if given in lists or (lists and not pictures and given is None):
-        raise UsageError(
-            f"column {given or lists[0]!r} of {place} holds lists of images, "
-            "but a record has one main image: "
-            "write a row for each image, or a column for each position in the list"
-        )
-    if given is None:
-        return image_column(pictures, f"{place} has several columns of images", spelled=folded)
-    return given if given in pictures else None
 
 
 def list_rows(

@@ -19,13 +19,14 @@ from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
-from shardwright.transforms.inputs.columns import ROLE_COLUMNS, as_text, canonical_splits
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS, canonical_splits
 from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
     read_table_file,
     read_table_schema,
     table_format,
 )
+from shardwright.transforms.inputs.label_values import as_text
 from shardwright.transforms.references import reject_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.splits.split_rules import SplitFractions, units_of

@@ -206,7 +206,7 @@ def test_roles_of_json_fields(tmp_path: Path) -> None:
     rows, _, _ = listed(source)
     assert columns_of(rows, "id", "label", "group") == [("k0", "0", "x"), ("k1", "1", "x")]
     assert source.states_splits
-    told = "--label-column 'nope' is not a field of the samples' json, which has label, "
+    told = "--label-column 'nope' is not in the samples' json, which has the columns 'label', "
     with pytest.raises(UsageError, match=told):
         opened(path, {"label": "nope"})
     with pytest.raises(UsageError, match="--size-column is for a table"):

@@ -83,19 +83,23 @@ class RecordStatistics:
 
     def is_scalar(self, key: str) -> bool:
         """Return whether every record has exactly one value."""
-        return self.features[key].lengths == {1: self.num_records}
+        return key in self.features and self.features[key].lengths == {1: self.num_records}
 
-    def can_be_labels(self, key: str) -> bool:
-        """Return whether no record has several values, or a number with a fraction."""
-        return max(self.features[key].lengths) <= 1 and not self.features[key].has_fractions
+    def as_rows(self) -> pa.RecordBatch:
+        """Return a row with the types of the features, and a fraction if a number has one."""
+        columns = {}
+        for key, one in self.features.items():
+            kind = self.stored(key)
+            kind = pa.string() if kind == pa.binary() else kind
+            value = 0.5 if one.has_fractions else None
+            several = max(one.lengths) > 1
+            columns[key] = pa.array([None], pa.list_(kind)) if several else pa.array([value], kind)
+        return pa.RecordBatch.from_pydict(columns)
 
     def has_images(self, key: str) -> bool:
         """Return whether some records hold an image, and each at most one value."""
         seen = self.features[key]
         return bool(seen.images) and max(seen.lengths) == 1
-
-    def __str__(self) -> str:
-        return ", ".join(f"{key!r} ({self.stored(key)})" for key in self.features)
 
 
 def is_sequence_example(data: bytes) -> bool:

@@ -12,32 +12,27 @@ import shlex
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.errors import BuildError, UsageError
+from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from shardwright.transforms.features.lists import empty_as_null, is_list, is_text
+from shardwright.transforms.features.lists import empty_as_null, is_text
 from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
-    TEXT_ROLES,
     Columns,
-    as_text,
-    can_be_text,
     canonical_splits,
     check_names,
-    check_text,
     find_roles,
-    folded,
     quoted,
     role_text,
 )
@@ -66,12 +61,7 @@ from shardwright.transforms.inputs.input_files import (
     files_state_splits,
     find_files,
 )
-from shardwright.transforms.inputs.label_values import (
-    NOT_A_CLASS,
-    can_be_classes,
-    check_labels,
-    class_texts,
-)
+from shardwright.transforms.inputs.label_values import NOT_A_CLASS, as_text, class_texts
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
     PICTURE_TYPE,
@@ -93,6 +83,10 @@ _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
 )
+
+
+class NoImagesError(UsageError):
+    """A table without a column of image paths."""
 
 
 class TableOf(StrEnum):
@@ -374,6 +368,7 @@ def table_of(
     *,
     rows: TableOf = TableOf.IMAGES,
     finder: ObjectFinder | None = None,
+    images: Sequence[str] = ROLE_COLUMNS["image"],
 ) -> TableLayout:
     """Read a table's columns and types, and assign columns to roles.
 
@@ -383,34 +378,58 @@ def table_of(
         files: The names of several files below `path`; () for a table in one file.
         rows: The contents of its rows.
         finder: As in `TableSource`.
+        images: The usual names of the image's column.
 
     Raises:
-        UsageError: A given column is missing, or no column can be the image's.
+        NoImagesError: No column can be the image's.
+        UsageError: A given column is missing.
         BuildError: A file cannot be read as a table, or a column's type does not suit its role.
     """
     paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
-    if os.path.basename(paths[0]) == CLASSES_FILE and rows is TableOf.IMAGES:
-        return _of_flags(request, path, files, schema)
-    is_csv = kind in ("csv", "tsv")  # in which every type can have a role
-    if rows is not TableOf.IMAGES:
-        finder = None
-    boxes = finder and finder.in_rows(request, schema)
-    declared = () if is_csv else request.kinds
+    is_csv, for_images = kind in ("csv", "tsv"), rows is TableOf.IMAGES
+    if "" in schema.names:
+        raise UsageError(
+            f"column {schema.names.index('') + 1} of {path} has no name: "
+            "name it, or leave it out (pandas: to_csv(index=False))"
+        )
+    sample = read_first_rows(paths[0], kind, schema, request.storage)
+    flags: pa.Schema | None = None
+    known: dict[str, Feature] = {}
+    if for_images and os.path.basename(paths[0]) == CLASSES_FILE:
+        # All columns but the image's, the first one, are classes.
+        image = request.columns.get("image") or schema.names[0]
+        names = dict.fromkeys([image, *schema.names], pa.string())
+        flags, classes = pa.schema(names), tuple(map(str.strip, [*names][1:]))
+        check_names(path, classes)
+        schema = pa.schema([(image, pa.string()), (_LABELS, pa.list_(pa.string()))])
+        known[_LABELS] = Feature(_LABELS, FeatureKind.MULTI_LABEL, names=classes)
+        request = replace(request, columns={**request.columns, "image": image})
+        sample = None
+    sample = sample or pa.RecordBatch.from_pylist([], schema=schema)
+    boxes = finder.in_rows(request, schema) if finder and for_images else None
     usual = finder.roles if finder and boxes else ROLE_COLUMNS
-    first = _FirstRows(paths, kind, schema, request.storage)
-    roles = _find_roles(first, request.columns, rows, declared, usual)
-    texts = {roles[role] for role in TEXT_ROLES if role != "label"}
+    roles = find_roles(sample, request, path, {**usual, "image": images}, texts=is_csv)
+    if boxes:  # a column called id may number the boxes
+        roles |= {"image": roles["image"] or roles["id"], "id": request.columns.get("id")}
+    if rows is TableOf.RECORDS:
+        roles |= {"image": None, "size": None}
+    elif rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
+        stem = "stem" if "stem" in schema.names else None
+        roles["image"] = roles["image"] or roles["id"] or stem
+    if roles["image"] is None and rows is not TableOf.RECORDS:
+        raise NoImagesError(
+            f"{path} has the columns {quoted(schema.names)}: "
+            "set --image-column to the one with the image paths; for records without images, "
+            "give --schema records, or a schema of your own without an image"
+        )
     if is_csv:  # an id "1.5" or "true" is text
+        texts = {roles[role] for role in ("image", "id", "split", "group")}
         schema = pa.schema(
             [one.with_type(pa.string()) if one.name in texts else one for one in schema]
         )
-    for role, column in roles.items():
-        if column is not None and role == "label":
-            check_labels(first.column(column), column)
-        elif column is not None:
-            (check_sizes if role == "size" else check_text)(schema.field(column).type, column)
+    in_cells = finder and for_images and request.image and not flags
     table = TableLayout(
         path=path,
         format=kind,
@@ -421,34 +440,26 @@ def table_of(
         may_lack_images=request.may_lack_images,
         files=tuple(files),
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
-        structs=finder.in_cells(schema, request.kinds) if finder and request.image else None,
+        structs=finder.in_cells(schema, request.kinds) if finder and in_cells else None,
+        known=known,
+        flags=flags,
     )
     if table.split is None:
-        first.warn_of_splits({*request.kinds, *filter(None, roles.values())})
+        _warn_of_splits(sample, path, {*request.kinds, *roles.values()})
     return finder.placed(table, boxes) if finder and boxes else table
 
 
-def _of_flags(
-    request: SourceRequest, path: str, files: Sequence[str], columns: pa.Schema
-) -> TableLayout:
-    """Return Roboflow's table of several classes: the image's name, and a column for each class."""
-    missing = f"is not in {path}, which has the columns {quoted(columns.names)}"
-    given = find_roles(columns.names, request.columns, missing, lambda *_: False, {"image": ()})
-    image = given["image"] or columns.names[0]
-    kinds = {image: pa.string(), **dict.fromkeys(columns.names, pa.string())}  # the image first
-    names = tuple(name.strip() for name in [*kinds][1:])
-    check_names(path, names)
-    return TableLayout(
-        path=path,
-        format="csv",
-        columns=pa.schema([(image, pa.string()), (_LABELS, pa.list_(pa.string()))]),
-        image=image,
-        known={_LABELS: Feature(_LABELS, FeatureKind.MULTI_LABEL, names=names)},
-        storage=request.storage,
-        image_root=request.image_root,
-        files=tuple(files),
-        flags=pa.schema(kinds),
-    )
+def _warn_of_splits(rows: pa.RecordBatch, path: str, used: Collection[str | None]) -> None:
+    """Log a column that is not used, and whose first values are names of several splits."""
+    for name in (name for name in rows.schema.names if name not in used):
+        if is_text(rows.schema.field(name).type):
+            values = {str(one).strip().lower() for one in pc.unique(rows.column(name)).to_pylist()}
+            if len(values) > 1 and values <= SPLIT_FOLDERS.keys():
+                _LOG.warning(
+                    "column %r of %s has names of splits, and is read as a feature: if it states "
+                    "the splits, give --split-column %s",
+                    *(name, path, shlex.quote(name)),
+                )
 
 
 def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -465,81 +476,6 @@ def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
     ]
     columns = [pc.utf8_trim_whitespace(image), pa.array(labels, pa.list_(pa.string()))]
     return pa.RecordBatch.from_arrays(columns, schema=table.columns)
-
-
-class _FirstRows:
-    """The first rows of a table, read once they are needed."""
-
-    def __init__(
-        self, paths: Sequence[str], kind: str, schema: pa.Schema, storage: StorageOptions
-    ) -> None:
-        self.path, self.schema = paths[0], schema
-        self._rows = lru_cache(partial(read_first_rows, paths[0], kind, schema, storage))
-
-    def column(self, name: str) -> pa.Array:
-        """Return the first values of a column of floats; none of another, whose type is enough."""
-        kind = self.schema.field(name).type
-        if not pa.types.is_floating(kind):
-            return pa.nulls(0, kind)
-        rows = self._rows()
-        return pa.nulls(0, kind) if rows is None else rows.column(name)
-
-    def warn_of_splits(self, used: Collection[str]) -> None:
-        """Log a column that is not used, and whose first values are names of several splits."""
-        rows = self._rows()
-        for name in (name for name in self.schema.names if name not in used):
-            if rows is None or not is_text(self.schema.field(name).type):
-                continue
-            values = {str(one).strip().lower() for one in pc.unique(rows.column(name)).to_pylist()}
-            if len(values) > 1 and values <= SPLIT_FOLDERS.keys():
-                _LOG.warning(
-                    "column %r of %s has names of splits, and is read as a feature: if it states "
-                    "the splits, give --split-column %s",
-                    *(name, self.path, shlex.quote(name)),
-                )
-
-
-def _find_roles(
-    first: _FirstRows,
-    given: Mapping[str, str | None],
-    rows: TableOf,
-    declared: Collection[str],
-    usual: Mapping[str, Sequence[str]],
-) -> dict[str, Any]:
-    """Return role -> column; none of `declared` by its name, unless its type suits it."""
-    path, schema = first.path, first.schema
-    names, types = schema.names, dict(zip(schema.names, schema.types, strict=True))
-    if "" in names:
-        raise UsageError(
-            f"column {names.index('') + 1} of {path} has no name: "
-            "name it, or leave it out (pandas: to_csv(index=False))"
-        )
-
-    def suits(role: str, name: str) -> bool:
-        kind = types[name]
-        if role == "label" and is_list(kind):
-            return False  # several labels a row; a schema may still use it
-        if role == "label" and pa.types.is_floating(kind):
-            # A number of a table without images is a value to predict.
-            is_table_of_values = name in declared or rows is TableOf.RECORDS
-            return not is_table_of_values and can_be_classes(first.column(name))
-        return name not in declared or can_be_text(kind)
-
-    missing = f"is not in {path}, which has the columns {quoted(names)}"
-    roles = find_roles(names, given, missing, suits, usual, spelled=folded)
-    if usual is not ROLE_COLUMNS:  # a column called id may number the boxes
-        roles |= {"image": roles["image"] or roles["id"], "id": given.get("id")}
-    if rows is TableOf.RECORDS:
-        return roles | {"image": None, "size": None}
-    if rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
-        roles["image"] = roles["image"] or roles["id"] or ("stem" if "stem" in types else None)
-    if roles["image"] is None:
-        raise UsageError(
-            f"{path} has the columns {quoted(names)}: "
-            "set --image-column to the one with the image paths; for records without images, "
-            "give --schema records, or a schema of your own without an image"
-        )
-    return roles
 
 
 def _format_of(request: SourceRequest, path: str) -> str:
@@ -776,18 +712,6 @@ def with_pictures(
 def escaped(text: str) -> str:
     """Return a text as part of the detail of `reject_rows`, a format string."""
     return text.replace("{", "{{").replace("}", "}}")
-
-
-def check_sizes(kind: pa.DataType, name: str) -> None:
-    """Check that a column can hold sizes in bytes.
-
-    Raises:
-        BuildError: It does not hold whole numbers.
-    """
-    if not pa.types.is_integer(kind):
-        raise BuildError(
-            f"--size-column {name!r} is of type {kind}; it must hold bytes as whole numbers"
-        )
 
 
 def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBatch | Reject]:

@@ -30,8 +30,6 @@ from shardwright.transforms.inputs.columns import (
     IMAGE_NAMES,
     Columns,
     extra_feature,
-    find_roles,
-    image_column,
     said_kinds,
 )
 from shardwright.transforms.inputs.file_rules import size_problem
@@ -53,7 +51,7 @@ from shardwright.transforms.inputs.input_files import (
     state_of,
 )
 from shardwright.transforms.inputs.label_values import class_text
-from shardwright.transforms.inputs.rows import NumberedRow, RawRows, list_rows, raw_rows
+from shardwright.transforms.inputs.rows import NumberedRow, RawRows, columns_of, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.references import BATCH_ROWS, ImagePlace
@@ -120,8 +118,7 @@ def make_layout(
         UsageError: No feature holds images, or a given feature is missing or does not suit its
             role.
     """
-    given, place = request.columns, request.uri
-    said = said_kinds(given, request.kinds)
+    said = said_kinds(request.columns, request.kinds)
     features = {
         key: replace(one, images=one.kinds["bytes_list"] if said[key] in PICTURES else 0)
         if key in said
@@ -129,41 +126,26 @@ def make_layout(
         for key, one in seen.features.items()
     }
     seen = RecordStatistics(seen.num_records, features)  # with the kinds that the user says
-    missing = f"is not in the records of {place}, which have {seen}"
-    image = None
-    if request.image is not None:
-        image = _image_key(seen, given.get("image"), place, stated, missing)
-
-    def suits(role: str, key: str) -> bool:
-        if seen.has_images(key):
-            return False
-        if role == "label":
-            return seen.can_be_labels(key)
-        return seen.is_scalar(key) and seen.stored(key) != pa.float32()
-
     usual = {
         "label": (*filter(None, [stated.label]), *LABEL_NAMES),
-        "id": (*filter(None, [stated.id]), *ID_NAMES),
+        "id": [*filter(seen.is_scalar, (*filter(None, [stated.id]), *ID_NAMES))],
         "split": (),
         "group": (),
     }
-    roles = find_roles(
-        [*seen.features],
-        given,
-        missing,
-        lambda role, key: key not in request.kinds and suits(role, key),
-        usual,
+    found = columns_of(
+        seen.as_rows(),
+        [*filter(seen.has_images, seen.features)],
+        request,
+        f"the records of {request.uri}",
+        usual=usual,
+        images=(*filter(None, [stated.image]), *IMAGE_NAMES),
     )
-    for role, key in roles.items():
-        if key is not None and not suits(role, key):
-            raise UsageError(
-                f"--{role}-column {key!r} of {place} must be one whole number or text in each "
-                "record"
-            )
+    assert found is not None  # forced
+    image, label = found.image, found.label or ""
+    roles: dict[str, Any] = found.roles
     kinds = {
         key: pa.string() if seen.stored(key) == pa.binary() else seen.stored(key)
-        for key in (image, *roles.values())
-        if key is not None
+        for key in roles.values()
     }
     left_out = tuple(key for key in seen.features if image and key in stated.derived)
     if image == "image/encoded" and not stated.derived:
@@ -178,12 +160,10 @@ def make_layout(
     for key, feature in known.items():
         value = seen.stored(key)
         kinds[key] = value if feature.stored_shape == () else pa.list_(value)
-    label = roles["label"]
     names = stated.names.get(label) if label and kinds[label] != pa.string() else None
     return RecordLayout(
         columns=pa.schema([*kinds.items(), *boxes.items()]),
         detection=detection,
-        image=image,
         **roles,
         pictures=tuple(filter(seen.has_images, known)),
         class_names={key: one.names for key, one in known.items() if one.names}
@@ -192,29 +172,6 @@ def make_layout(
         left_out=left_out,
         may_lack_images=request.may_lack_images,
     )
-
-
-def _image_key(
-    seen: RecordStatistics, given: str | None, place: str, stated: Stated, missing: str
-) -> str:
-    if given is not None:
-        if given not in seen.features:
-            raise UsageError(f"--image-column {given!r} {missing}")
-        if not seen.has_images(given):
-            raise UsageError(
-                f"--image-column {given!r} of {place} does not hold one encoded image "
-                "(JPEG, PNG, ...) in each record"
-            )
-        return given
-    images = [key for key in seen.features if seen.has_images(key)]
-    usual = (*filter(None, [stated.image]), *IMAGE_NAMES)
-    found = image_column(images, f"the records of {place} hold several images", usual)
-    if found is None:
-        raise UsageError(
-            f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have "
-            f"{seen}: choose --image-column, or for records without images give --schema records"
-        )
-    return found
 
 
 def _feature_of(key: str, seen: RecordStatistics, stated: Stated) -> Feature:

@@ -39,7 +39,7 @@ from shardwright.transforms.inputs.formats.record_columns import NOT_FITTING
 from shardwright.transforms.inputs.formats.tars import TarSource, tar_stem
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
-from shardwright.transforms.inputs.label_values import can_be_classes, class_text
+from shardwright.transforms.inputs.label_values import class_text
 from shardwright.transforms.inputs.rows import NumberedRow, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
@@ -304,6 +304,11 @@ def learn_layout(
     Raises:
         UsageError: No json has a given field, or no field can have its role.
     """
+    for role, given in request.columns.items():
+        if given is not None and role not in _JSON_ROLES:
+            raise UsageError(
+                f"--{role}-column is for a table: the image of a sample is one of its members"
+            )
     records = []
     for sample in samples:
         with suppress(ValueError):  # its json is invalid
@@ -317,7 +322,11 @@ def learn_layout(
     kinds = {name: kind for name, kind in kinds.items() if name not in others}
     asked = request.columns.get("label") is not None  # then it is the label, whatever else could be
     has_labels = not asked and LABEL in suffixes
-    roles = _find_roles(kinds, request.columns, has_labels, records)
+    # With a .cls, the json's `label` is not the label.
+    by_name = ("split",) if has_labels else ("label", "split")
+    usual = {role: ROLE_COLUMNS[role] if role in by_name else () for role in _JSON_ROLES}
+    rows = pa.RecordBatch.from_pylist(records, schema=pa.schema(kinds))
+    roles = find_roles(rows, request, "the samples' json", usual)
     # A feature of one of these names would replace that of every dataset.
     taken = {*_TAKEN_NAMES, *roles.values()}.difference(request.kinds)
     label = _CLASS if has_labels else roles["label"] or _FOLDER
@@ -361,36 +370,6 @@ def learn_layout(
 def _picture_name(suffix: str) -> str:
     """Return the feature of a further image: "seg" for `seg.png` and `seg.jpg`."""
     return suffix.rpartition(".")[0] or suffix
-
-
-def _find_roles(
-    kinds: Mapping[str, pa.DataType],
-    columns: Mapping[str, str | None],
-    has_labels: bool,
-    records: Sequence[Mapping[str, Any]],
-) -> dict[str, Any]:
-    for role, given in columns.items():
-        if given is not None and role not in _JSON_ROLES:
-            raise UsageError(
-                f"--{role}-column is for a table: the image of a sample is one of its members"
-            )
-
-    def suits(role: str, name: str) -> bool:
-        if role == "label" and kinds[name] == pa.float64():
-            return can_be_classes(pa.array([one.get(name) for one in records], pa.float64()))
-        return kinds[name] in (pa.string(), pa.int64()) or (
-            role == "label" and kinds[name] == pa.bool_()
-        )
-
-    # With a .cls, the json's `label` is not the label.
-    by_name = ("split",) if has_labels else ("label", "split")
-    return find_roles(
-        [*kinds],
-        columns,
-        f"is not a field of the samples' json, which has {', '.join(kinds) or 'none'}",
-        suits,
-        {role: ROLE_COLUMNS[role] if role in by_name else () for role in _JSON_ROLES},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
