@@ -49,7 +49,7 @@ def layout_of(source: InputSource) -> TableLayout:
 
 
 def as_labels(source: InputSource) -> InputSource:
-    return layout_of(source).of_labels().as_source()
+    return layout_of(source).of_labels().as_source(TableSource)
 
 
 def found_in(source: InputSource, *names: str) -> list[tuple[Any, ...]]:

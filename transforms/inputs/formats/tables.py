@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Container, Iterator, Mapping, 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from shardwright.transforms.inputs.columns import (
     canonical_splits,
     check_names,
     find_roles,
+    folded,
     quoted,
     role_text,
 )
@@ -75,6 +76,7 @@ from shardwright.transforms.references import (
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _LOG = logging.getLogger("shardwright.inputs")
+S = TypeVar("S", bound="TableSource")
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
@@ -150,8 +152,8 @@ class TableLayout(Columns):
         """Return the folder that relative image paths in one of `files` start from."""
         return self.image_root or os.path.dirname(self.path_of(name))
 
-    def as_source(self, kind: type[TableSource] | None = None) -> TableSource:
-        """Return this table as INPUT, a `TableSource` or one of a subclass."""
+    def as_source(self, kind: type[S], **more: Any) -> S:
+        """Return this table as INPUT, a `TableSource` or one of a subclass with more attributes."""
         number = f" of {counted(len(self.files), 'file')} below" if self.files else " at"
         table = f"a {self.format} table{number} {self.path}"
         found = {"label_paths_root": self.root, "layout": self, "columns": None}
@@ -166,7 +168,7 @@ class TableLayout(Columns):
         if self.names_split:
             found |= {"states_splits": True}
             table += ", splits by the names of the files"
-        return self.source_as(kind or TableSource, table, **found)
+        return self.source_as(kind, table, **(found | more))
 
     def for_features(self, features: Sequence[Feature]) -> TableLayout:
         """Return the table with only the columns of these features.
@@ -304,7 +306,7 @@ def open_label_table(
             f"{request.argument} {request.uri} has a row for each box ({', '.join(boxes.edges)}): "
             "give it as INPUT, with --image-root and the folder of the images"
         )
-    return table.of_labels(key, root, folders).as_source()
+    return table.of_labels(key, root, folders).as_source(TableSource)
 
 
 def is_table(request: SourceRequest) -> bool:
@@ -398,8 +400,9 @@ def table_of(
     flags: pa.Schema | None = None
     known: dict[str, Feature] = {}
     if for_images and os.path.basename(paths[0]) == CLASSES_FILE:
-        # All columns but the image's, the first one, are classes.
-        image = request.columns.get("image") or schema.names[0]
+        # All columns but the image's are classes.
+        usual_images = (name for name in schema.names if folded(name) in images)
+        image = request.columns.get("image") or next(usual_images, schema.names[0])
         names = dict.fromkeys([image, *schema.names], pa.string())
         flags, classes = pa.schema(names), tuple(map(str.strip, [*names][1:]))
         check_names(path, classes)
