@@ -6,7 +6,6 @@ with a fraction are values to predict and no classes.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -55,25 +54,6 @@ def as_text(column: pa.Array, name: str) -> pa.Array:
     """
     check_text(column.type, name)
     return plain(column).cast(pa.string())
-
-
-def class_text(value: object) -> str | None:
-    """Return a label as text; None for a missing one: null, NaN or blank.
-
-    Raises:
-        ValueError: It is neither text nor a whole number.
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
-        return str(int(value))
-    if not isinstance(value, str | int):
-        raise ValueError(f"the label {value!r:.60} {NOT_A_CLASS}")
-    return str(value).strip() or None
 
 
 def class_texts(labels: pa.Array, name: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
-from shardwright.transforms.features.lists import empty_as_null, is_list
+from shardwright.transforms.features.lists import empty_as_null, is_list, value_type
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
@@ -52,6 +52,7 @@ from shardwright.transforms.references import (
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 
+NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _BATCH_BYTES = 16 << 20  # per batch, without images
 _ROLES = {role: ROLE_COLUMNS[role] for role in ("label", "id", "split", "group")}
 _NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
@@ -68,25 +69,65 @@ class RawRows(NamedTuple):
         pictures: Image column -> its images, if they are not in `columns`: Arrow would copy them.
         places: Image column -> where its images are, if that is known.
         numbers: The rows' numbers in their file; None if they follow those of the rows before.
+        faults: Row -> what is wrong with its values.
     """
 
     columns: pa.RecordBatch
     pictures: Mapping[str, Sequence[PictureParts]] = MappingProxyType({})
     places: Mapping[str, Sequence[Found]] = MappingProxyType({})
     numbers: Sequence[int] | None = None
+    faults: Mapping[int, str] = MappingProxyType({})
 
 
 def raw_rows(columns: Columns, rows: Sequence[NumberedRow]) -> RawRows:
     """Return rows with the places of their images as raw rows; a missing value is null."""
     numbers, values = zip(*rows, strict=True)
     places, arrays = {}, []
-    for column in columns.columns:
-        found = [row.get(column.name) for row in values]
-        if column.name in (columns.image, *columns.pictures):
-            places[column.name], found = found, [None] * len(found)
-        arrays.append(pa.array(found, column.type))
+    faults: dict[int, str] = {}
+    for name, kind in zip(columns.columns.names, columns.columns.types, strict=True):
+        found = [row.get(name) for row in values]
+        if name in (columns.image, *columns.pictures):
+            places[name], found = found, [None] * len(found)
+        array, misfits = array_and_misfits(found, kind)
+        arrays.append(array)
+        told = f"but others are {kind}"
+        faults |= {row: f"{name!r} is {found[row]!r:.80}, {told}" for row in misfits}
     batch = pa.RecordBatch.from_arrays(arrays, columns.columns.names)
-    return RawRows(batch, places=places, numbers=numbers)
+    return RawRows(batch, places=places, numbers=numbers, faults=faults)
+
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an array of a type; raise an error for one that would change."""
+    if not pa.types.is_integer(value_type(kind)):
+        return pa.array(values, kind)
+    # Given the type, Arrow would truncate 1.5 to 1; a cast does not.
+    array = pa.array(values)
+    found = value_type(array.type)
+    if not any(
+        test(found) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+    ):
+        raise TypeError(f"{found} is no number")
+    return array.cast(kind)
+
+
+def array_and_misfits(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Return values as an array of a type, with nulls for those that do not fit, and their rows."""
+    try:
+        return array_of(values, kind), []
+    except NOT_FITTING:
+        misfits = [row for row, value in enumerate(values) if not _fits(value, kind)]
+    kept = list(values)
+    for row in misfits:
+        kept[row] = None
+    return array_of(kept, kind), misfits
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        array_of([value], kind)
+    except NOT_FITTING:
+        return False
+    return True
 
 
 def picture_parts(column: pa.Array) -> list[PictureParts]:
@@ -284,6 +325,8 @@ def _references(
         None if there else (RejectReason.BAD_ID, "the id is empty")
         for there in ids.is_valid().to_pylist()
     ]
+    for row, told in rows.faults.items():
+        problems[row] = RejectReason.BAD_VALUE, told
     pictures = {}
     for name in filter(None, (layout.image, *layout.pictures)):
         found = rows.places.get(name)

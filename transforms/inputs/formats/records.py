@@ -22,7 +22,6 @@ from shardwright.transforms.inputs.rows import RawRows, RowsSource, columns_of, 
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, read_listing, spool_name, write_spool
 from shardwright.transforms.progress import PROGRESS
-from shardwright.transforms.rejects import Reject
 
 _ID = "id"
 
@@ -94,7 +93,7 @@ def open_records(
         request=request,
         base="",
         layout=layout,
-        records=replace(records, schema=schema, numbered=numbered, id=name),
+        records=replace(records, schema=schema, numbered=numbered),
         maker=maker,
         shards=shards,
         name="records",
@@ -113,15 +112,13 @@ def list_records(
         writer: The writer of the spool.
     """
 
-    def batches(pool: ThreadPoolExecutor) -> Iterator[RawRows | Reject]:
+    def batches(pool: ThreadPoolExecutor) -> Iterator[RawRows]:
         given, first = iter(records), 0
         while some := list(itertools.islice(given, SAMPLE_RECORDS)):
             ids = [f"{prefix}{first + place}" for place in range(len(some))]
             first += len(some)
-            rows, found = source.records.rows(some, ids, pool)
-            yield from found
             PROGRESS.add_read(len(some))
-            yield rows
+            yield source.records.rows(some, ids, pool)
 
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="shardwright-records") as pool:
         file = InputFile(URI, URI)

@@ -50,7 +50,6 @@ from shardwright.transforms.inputs.input_files import (
     find_files,
     state_of,
 )
-from shardwright.transforms.inputs.label_values import class_text
 from shardwright.transforms.inputs.rows import NumberedRow, RawRows, columns_of, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
@@ -472,8 +471,6 @@ class _RowMaker:
         try:
             if kind == pa.string():
                 return value.decode().strip() or None
-            if key == self._layout.label:
-                class_text(value)
         except UnicodeDecodeError as error:
             raise ValueError(f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
         return value

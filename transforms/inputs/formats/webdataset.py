@@ -35,12 +35,10 @@ from shardwright.transforms.inputs.formats.archives import (
     place_member,
     until_fault,
 )
-from shardwright.transforms.inputs.formats.record_columns import NOT_FITTING
 from shardwright.transforms.inputs.formats.tars import TarSource, tar_stem
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
-from shardwright.transforms.inputs.label_values import class_text
-from shardwright.transforms.inputs.rows import NumberedRow, list_rows, raw_rows
+from shardwright.transforms.inputs.rows import NOT_FITTING, NumberedRow, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.references import ImagePlace
@@ -49,13 +47,7 @@ from shardwright.transforms.rejects import Reject, RejectReason
 LABEL, CAPTION, JSON = "cls", "txt", "json"
 # Columns of a sample besides the fields of its json.
 _IMAGE, _ID, _CLASS, _FOLDER, _SPLIT = ".image", ".id", ".cls", ".folder", ".split"
-# Arrow type of a field -> Python's types of its values, and the integers that it holds exactly.
-_FIELD_TYPES: Mapping[pa.DataType, tuple[tuple[type, ...], range]] = {
-    pa.bool_(): ((bool,), range(0)),
-    pa.int64(): ((int,), range(-(2**63), 2**63)),
-    pa.float64(): ((float, int), range(-(2**53), 2**53 + 1)),
-    pa.string(): ((str,), range(0)),
-}
+_FIELD_TYPES = (pa.bool_(), pa.int64(), pa.float64(), pa.string())
 _EMPTY: tuple[object, ...] = (None, [])  # values of a json that have no type
 _TEXTS = frozenset({LABEL, CAPTION, JSON})
 COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # with these, an image forms a sample
@@ -191,10 +183,7 @@ def num_paired(samples: Sequence[Sample]) -> int:
 
 
 def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.DataType], list[str]]:
-    """Return the Arrow types of fields with scalars, or lists of them, and the other fields.
-
-    All values of a typed field have one type; both results are in order of appearance.
-    """
+    """Return the Arrow types of fields with scalars, or lists of them, and the other fields."""
     kinds = {}
     names = dict.fromkeys(name for record in records for name in record)
     for name in filter(None, names):
@@ -202,32 +191,13 @@ def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.Dat
         items = chain.from_iterable(one if isinstance(one, list) else [one or 0] for one in values)
         if not all(isinstance(item, str | int | float) for item in items):
             continue  # Arrow's own types for objects and nested lists may be deep
-        try:
+        with suppress(*NOT_FITTING):
             kind = pa.array(values).type
-        except NOT_FITTING:
-            continue
-        item_kind = kind.value_type if pa.types.is_list(kind) else kind
-        # Arrow makes 0.0 of the False in [0.0, False].
-        if item_kind in _FIELD_TYPES and all(fits(value, kind) for value in values):
-            kinds[name] = kind
+            if (kind.value_type if pa.types.is_list(kind) else kind) in _FIELD_TYPES:
+                kinds[name] = kind
     # Without one without any value: a later value of it rejects its sample.
     filled = {name for record in records for name, value in record.items() if value not in _EMPTY}
     return kinds, [name for name in names if name not in kinds and name in filled]
-
-
-def fits(value: object, kind: pa.DataType) -> bool:
-    """Return whether a field's value fits its type without a loss; a missing value fits any.
-
-    Arrow would take 20 times as long for a value.
-    """
-    if value is None:
-        return True
-    is_list = pa.types.is_list(kind)
-    types, integers = _FIELD_TYPES[kind.value_type if is_list else kind]
-    items = value if isinstance(value, list) else [value]
-    return isinstance(value, list) == is_list and all(
-        type(item) in types and (type(item) is not int or item in integers) for item in items
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,12 +205,12 @@ class SampleLayout(Columns):
     """The columns that samples become: fields of the json, captions, images, and some of its own.
 
     Attributes:
-        fields: The json's fields with a role or a feature, and their types.
+        fields: The json's fields with a role or a feature.
         ignored: Suffixes and fields that are not used.
         keys_have_dots: As for `split_key`.
     """
 
-    fields: Mapping[str, pa.DataType]
+    fields: tuple[str, ...]
     ignored: tuple[str, ...]
     keys_have_dots: bool
 
@@ -256,9 +226,6 @@ class SampleLayout(Columns):
             ValueError: The sample cannot be a record; the message says why.
         """
         fields = sample.fields
-        for name, kind in self.fields.items():
-            if not fits(value := fields.get(name), kind):
-                raise ValueError(f"the json's {name!r} is {value!r:.60}, but others are {kind}")
         names = {suffix: _picture_name(suffix) for suffix in sample.pictures if suffix != main}
         further = {suffix: name for suffix, name in names.items() if name in self.pictures}
         self._refuse_unseen(sample, fields, {JSON, main, *further})
@@ -269,7 +236,7 @@ class SampleLayout(Columns):
                 raise ValueError(f"it has {both}, which are both the image {name!r}")
             values[name] = sample.pictures[suffix]
         if self.label == _CLASS:
-            label = class_text(sample.text(LABEL))
+            label = (sample.text(LABEL) or "").strip() or None
             # "007" and "7" are the same class: members of a class are often padded.
             is_number = label is not None and _WHOLE_NUMBER.fullmatch(label)
             values[_CLASS] = str(int(label)) if label and is_number else label
@@ -358,7 +325,7 @@ def learn_layout(
             for name in pictures
         },
         brought=(*captions, *features, *pictures),
-        fields={name: kind for name, kind in kinds.items() if name in used},
+        fields=tuple(name for name in kinds if name in used),
         ignored=(
             *map(".{}".format, unused),
             *(f"the json's {name}" for name in (*kinds, *others) if name not in used),
