@@ -70,15 +70,6 @@ def zip_without_directory(folder: Path) -> Path:
     return path
 
 
-def half_arrow(folder: Path) -> Path:
-    path = folder / "photos.arrow"
-    rows = pa.table({"image": list(images().values()), "label": [name[:3] for name in images()]})
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, rows.schema) as writer:
-        writer.write_table(rows, max_chunksize=4)
-    os.truncate(path, path.stat().st_size // 2)
-    return path
-
-
 def cut_parquet(folder: Path) -> Path:
     rows = pa.table({"image": list(images().values()), "label": ["cat"] * NUM_IMAGES})
     pq.write_table(rows, folder / "a.parquet")
@@ -90,7 +81,7 @@ def cut_parquet(folder: Path) -> Path:
 
 MAKERS: list[tuple[Callable[[Path], Path], int]] = [
     (half_tar, 1), (half_tgz, 0), (flipped_tfrecord, 12), (zip_without_directory, 0),
-    (half_arrow, 8), (cut_parquet, 0),
+    (cut_parquet, 0),
 ]  # fmt: skip
 
 

@@ -252,18 +252,6 @@ def test_a_csv_whose_rows_have_no_id(tmp_path: Path) -> None:
     assert reject["detail"].startswith("row 23: 'age' is 'old'")
 
 
-def test_records_of_bare_bytes(tmp_path: Path) -> None:
-    texts = [b"", b"one", b"\x00\xff" * 9, *(f"text {number}".encode() for number in range(9))]
-    given = write_records(tmp_path / "texts.tfrecord", texts)
-    own = write_schema(
-        tmp_path / "own.json",
-        ExampleSchema((FLAT[0], Feature("data", FeatureKind.BYTES, column="record"))),
-    )
-    assert build(given, tmp_path / "out", "--schema", own) == 0
-    found = {name: record["data"] for name, record in records_of(tmp_path / "out").items()}
-    assert found == {f"texts.tfrecord#{number}": [text] for number, text in enumerate(texts)}
-
-
 @pytest.mark.long
 def test_again_and_by_the_stock_writer(
     table: Path,

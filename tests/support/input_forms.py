@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.ipc
 import pyarrow.parquet as pq
 
 from tests.support.archive_files import pack_tar, pack_zip
@@ -192,16 +191,6 @@ def hub_parquet(root: Path, pictures: Pictures) -> Files:
     return {}
 
 
-def arrow_files(root: Path, pictures: Pictures) -> Files:
-    (root / "in").mkdir()
-    for split, here in by_split(pictures).items():
-        table = _hub_table(here)
-        path = root / "in" / f"{split}-00000-of-00001.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
-            writer.write_table(table)
-    return {}
-
-
 def coco(_: Path, pictures: Pictures) -> Files:
     files: dict[str, bytes | str] = {f"in/{p.split}2017/{p.name}": p.data for p in pictures}
     categories = [{"id": 10 * number + 1, "name": name} for number, name in enumerate(CLASSES)]
@@ -274,7 +263,6 @@ FORMS = (
     Form("zip-deflated", zip_with(zipfile.ZIP_DEFLATED), "in.zip"),
     Form("tfrecord", tfrecords),
     Form("hub-parquet", hub_parquet),
-    Form("arrow", arrow_files),
     Form("box-table", table_of_boxes, "in/t.csv", label="objects"),
     Form("coco", coco, label="objects"),
     Form("voc", voc, label="objects"),

@@ -2,13 +2,13 @@
 
 All inputs of rows with columns are described by `Columns`: tables of paths, Parquet and Arrow
 files, records of Python, tf.Examples and WebDataset samples. A format reads a sample of rows, says
-which columns hold images, and lets `find_roles` and `image_column` do the rest.
+which columns hold images, and lets `find_roles` do the rest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self, TypeVar
 
@@ -16,8 +16,16 @@ import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.transforms.features.lists import BYTES_TYPES, is_list, is_text, plain
+from shardwright.transforms.features.lists import BYTES_TYPES, is_list, is_text
 from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS
+from shardwright.transforms.inputs.label_values import (
+    as_text,
+    can_be_classes,
+    can_be_text,
+    check_labels,
+    check_text,
+)
+from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.references import PICTURE_TYPE, reference_schema
 
 # Usual column names of each role, if no option gives one: the first match counts, in any case.
@@ -38,7 +46,6 @@ IMAGE_NAMES = (
     "image_encoded", "encoded_image",
     "encoded", "image/bytes", "img_bytes", "image_jpeg", "image_png", "picture", "pixels",
 )  # fmt: skip
-TEXT_ROLES = ("image", "label", "id", "split", "group")
 MAX_COLUMNS = 16_384  # as many as spreadsheets have; each is a feature in every step of a build
 _LISTED = 100  # columns in a message
 _NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32})
@@ -180,60 +187,62 @@ def feature_attributes(columns: Any) -> dict[str, Any]:
 
 
 def find_roles(
-    columns: Sequence[str],
-    given: Mapping[str, str | None],
-    missing: str,
-    suits: Callable[[str, str], bool],
+    sample: pa.RecordBatch,
+    request: SourceRequest,
+    place: str,
     usual: Mapping[str, Sequence[str]] = ROLE_COLUMNS,
-    spelled: Callable[[str], str] = str,
+    *,
+    odd: Container[str] = (),
+    texts: bool = False,
 ) -> dict[str, Any]:
     """Return the column of each role that `usual` has, None for a role that no column has.
 
     Args:
-        columns: All columns.
-        given: Role -> column given by an option, or None to look for a usual name.
-        missing: The end of the message about a given column that is not there.
-        suits: Returns whether a column can have a role by its name, given both.
+        sample: The first rows, with all columns.
+        request: The request for INPUT, which may give columns.
+        place: The input's name in messages.
         usual: Role -> the usual names, in the order in which they are tried.
-        spelled: Returns a column's name as usual names are spelled.
+        odd: Columns without a role by their name, such as images.
+        texts: True if all values can be read as text, as in CSV.
 
     Raises:
         UsageError: A given column is missing.
+        BuildError: A column's values do not suit its role.
     """
+    types = dict(zip(sample.schema.names, sample.schema.types, strict=True))
+
+    def suits(role: str, name: str) -> bool:
+        if name in odd or pa.types.is_nested(types[name]):
+            return False
+        if role == "label" and pa.types.is_floating(types[name]):
+            # A number of a record without an image is a value to predict.
+            is_value = request.image is None or name in request.kinds
+            return not is_value and can_be_classes(sample.column(name))
+        is_number = pa.types.is_floating(types[name])
+        return texts or not (is_number or (name in request.kinds and not can_be_text(types[name])))
+
     roles: dict[str, Any] = {}
     for role, names in usual.items():
-        if (column := given.get(role)) is None:
-            there = {spelled(one): one for one in reversed(columns) if suits(role, one)}
+        if (column := request.columns.get(role)) is None:
+            there = {folded(one): one for one in reversed([*types]) if suits(role, one)}
             column = next((there[name] for name in names if name in there), None)
-        elif column not in columns:
-            raise UsageError(f"--{role}-column {column!r} {missing}")
+        elif column not in types:
+            raise UsageError(
+                f"--{role}-column {column!r} is not in {place}, which has the columns "
+                f"{quoted([*types])}"
+            )
         roles[role] = column
+        if column is not None and role == "label":
+            check_labels(sample.column(column), column)
+        elif column is not None and role == "size":
+            if not pa.types.is_integer(types[column]):
+                raise BuildError(
+                    f"--size-column {column!r} is of type {types[column]}; it must hold bytes as "
+                    "whole numbers"
+                )
+        elif column is not None and not texts:
+            check_text(types[column], column)
     return roles
-
-
-def image_column(
-    pictures: Sequence[str],
-    several: str,
-    usual: Sequence[str] = IMAGE_NAMES,
-    spelled: Callable[[str], str] = str,
-) -> str | None:
-    """Return the column of the main image by its name: a usual one, or the only one.
-
-    Args:
-        pictures: All columns of images.
-        several: The start of the message about several of them, such as "FILE has images".
-        usual, spelled: As for `find_roles`.
-
-    Raises:
-        UsageError: It is ambiguous.
-    """
-    there = {spelled(name): name for name in reversed(pictures)}
-    found = [there[name] for name in usual if name in there]
-    if not found and len(pictures) > 1:
-        raise UsageError(
-            f"{several}, {', '.join(map(repr, pictures))}: choose the main one with --image-column"
-        )
-    return next(iter((*found, *pictures)), None)
 
 
 def folded(name: str) -> str:
@@ -284,37 +293,6 @@ def listed_columns(names: Sequence[str]) -> str:
 def quoted(names: Iterable[str]) -> str:
     """Return names of columns in quotes for a message, at most 100."""
     return listed_columns([*map(repr, names)])
-
-
-def can_be_text(kind: pa.DataType) -> bool:
-    """Return whether a column can be a path, id, label, split or group."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    tests = (pa.types.is_null, pa.types.is_integer, pa.types.is_boolean, is_text)
-    return any(test(kind) for test in tests)
-
-
-def check_text(kind: pa.DataType, name: str) -> None:
-    """Check that a column can be a path, id, label, split or group.
-
-    Raises:
-        BuildError: It holds neither text nor whole numbers.
-    """
-    if not can_be_text(kind):
-        raise BuildError(
-            f"column {name!r} is of type {kind}; "
-            "ids, paths, labels and splits must be text or whole numbers"
-        )
-
-
-def as_text(column: pa.Array, name: str) -> pa.Array:
-    """Return a column of text or whole numbers as strings.
-
-    Raises:
-        BuildError: It has another type.
-    """
-    check_text(column.type, name)
-    return plain(column).cast(pa.string())
 
 
 def role_text(rows: pa.RecordBatch, column: str | None) -> pa.Array:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import codecs
 import io
-from typing import IO
+from typing import Any
 
-_FAULT = "not UTF-8: save it as UTF-8"
+NOT_UTF8 = "not UTF-8: save it as UTF-8"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_START_BYTES = 16
 
 
 def decode_text(data: bytes) -> str:
@@ -20,10 +21,22 @@ def decode_text(data: bytes) -> str:
         UnicodeError: It is in another encoding: "not UTF-8", and the fix.
     """
     try:
-        text = data.decode(_codec_of(data))
-    except UnicodeDecodeError as error:
-        raise UnicodeError(f"{_FAULT} ({error})") from error
-    return _checked(text)
+        _check_start(data)
+        return data.decode(_codec_of(data))
+    except UnicodeError as error:
+        raise UnicodeError(f"{NOT_UTF8} ({error})") from error
+
+
+def open_text(file: Any) -> io.TextIOWrapper:
+    """Return an open file, from its start, as text without its byte order mark.
+
+    Raises:
+        UnicodeError: It is in another encoding, now or when it is read.
+    """
+    buffered = io.BufferedReader(file)
+    start = buffered.peek(_START_BYTES)
+    _check_start(start)
+    return io.TextIOWrapper(buffered, _codec_of(start), newline="")
 
 
 def utf8_of(data: bytes) -> bytes:
@@ -46,49 +59,7 @@ def _codec_of(start: bytes) -> str:
     return "utf-16" if start.startswith(_UTF16) else "utf-8-sig"
 
 
-def _checked(text: str) -> str:
-    """Return the start of a text; raise UnicodeError if it is UTF-16 or UTF-32 without a mark."""
-    if "\0" in text[:4]:
-        raise UnicodeError(f"{_FAULT} (it begins with NUL characters)")
-    return text
-
-
-class Utf8Stream(io.RawIOBase):
-    """A text as UTF-8 without its byte order mark, for parsers that read in blocks.
-
-    Every byte is checked: Arrow prints a traceback for a bad line that is not UTF-8.
-
-    Args:
-        file: The text, from its start.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        start = file.read(len(codecs.BOM_UTF8))
-        self._file, self._start = file, start.removeprefix(codecs.BOM_UTF8)
-        self._is_utf8 = not start.startswith(_UTF16)
-        self._decoder = codecs.getincrementaldecoder("utf-8" if self._is_utf8 else "utf-16")()
-        self._held, self._ended = b"", False
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Return up to `size` bytes; b"" at the end.
-
-        Raises:
-            UnicodeError: As `decode_text`.
-        """
-        while not self._ended and (size < 0 or len(self._held) < size):
-            start, data = self._start, self._start + self._file.read(size)
-            self._start, self._ended = b"", not data
-            try:
-                # A character may lie across two reads.
-                text = self._decoder.decode(data, final=self._ended)
-            except UnicodeDecodeError as error:
-                raise UnicodeError(f"{_FAULT} ({error})") from error
-            if start:
-                _checked(text)
-            self._held += data if self._is_utf8 else text.encode()
-        size = len(self._held) if size < 0 else size
-        data, self._held = self._held[:size], self._held[size:]
-        return data
+def _check_start(data: bytes) -> None:
+    """Raise UnicodeError if a text is UTF-16 or UTF-32 without a mark."""
+    if "\0" in peek_text(data[:_START_BYTES])[:4]:
+        raise UnicodeError("it begins with NUL characters")

@@ -6,7 +6,6 @@ with a fraction are values to predict and no classes.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -17,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from shardwright.transforms.features.lists import empty_as_null, plain
-from shardwright.transforms.inputs.columns import as_text
+from shardwright.transforms.features.lists import empty_as_null, is_text, plain
 
 NOT_A_CLASS = (
     "is not a class, where the first labels are: for numbers to predict, rename the column"
@@ -27,23 +25,35 @@ K = TypeVar("K")
 _EXACT = 2**53  # whole numbers below have a float64 of their own
 
 
-def class_text(value: object) -> str | None:
-    """Return a label as text; None for a missing one: null, NaN or blank.
+def can_be_text(kind: pa.DataType) -> bool:
+    """Return whether a column can be a path, id, label, split or group."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (pa.types.is_null, pa.types.is_integer, pa.types.is_boolean, is_text)
+    return any(test(kind) for test in tests)
+
+
+def check_text(kind: pa.DataType, name: str) -> None:
+    """Check that a column can be a path, id, label, split or group.
 
     Raises:
-        ValueError: It is neither text nor a whole number.
+        BuildError: It holds neither text nor whole numbers.
     """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
-        return str(int(value))
-    if not isinstance(value, str | int):
-        raise ValueError(f"the label {value!r:.60} {NOT_A_CLASS}")
-    return str(value).strip() or None
+    if not can_be_text(kind):
+        raise BuildError(
+            f"column {name!r} is of type {kind}; "
+            "ids, paths, labels and splits must be text or whole numbers"
+        )
+
+
+def as_text(column: pa.Array, name: str) -> pa.Array:
+    """Return a column of text or whole numbers as strings.
+
+    Raises:
+        BuildError: It has another type.
+    """
+    check_text(column.type, name)
+    return plain(column).cast(pa.string())
 
 
 def class_texts(labels: pa.Array, name: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:

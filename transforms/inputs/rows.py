@@ -17,20 +17,18 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
-from shardwright.transforms.features.lists import empty_as_null, is_list
+from shardwright.transforms.features.lists import empty_as_null, is_list, value_type
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
+    IMAGE_NAMES,
     ROLE_COLUMNS,
     Columns,
-    can_be_text,
     canonical_splits,
     check_names,
-    check_text,
     check_width,
     find_roles,
     folded,
-    image_column,
     quoted,
     role_text,
 )
@@ -39,8 +37,6 @@ from shardwright.transforms.inputs.image_paths import look_up_pictures
 from shardwright.transforms.inputs.input_files import FilesSource, InputFile
 from shardwright.transforms.inputs.label_values import (
     NOT_A_CLASS,
-    can_be_classes,
-    check_labels,
     class_texts,
     names_of,
 )
@@ -56,6 +52,7 @@ from shardwright.transforms.references import (
 )
 from shardwright.transforms.rejects import Reject, RejectReason
 
+NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _BATCH_BYTES = 16 << 20  # per batch, without images
 _ROLES = {role: ROLE_COLUMNS[role] for role in ("label", "id", "split", "group")}
 _NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
@@ -72,25 +69,65 @@ class RawRows(NamedTuple):
         pictures: Image column -> its images, if they are not in `columns`: Arrow would copy them.
         places: Image column -> where its images are, if that is known.
         numbers: The rows' numbers in their file; None if they follow those of the rows before.
+        faults: Row -> what is wrong with its values.
     """
 
     columns: pa.RecordBatch
     pictures: Mapping[str, Sequence[PictureParts]] = MappingProxyType({})
     places: Mapping[str, Sequence[Found]] = MappingProxyType({})
     numbers: Sequence[int] | None = None
+    faults: Mapping[int, str] = MappingProxyType({})
 
 
 def raw_rows(columns: Columns, rows: Sequence[NumberedRow]) -> RawRows:
     """Return rows with the places of their images as raw rows; a missing value is null."""
     numbers, values = zip(*rows, strict=True)
     places, arrays = {}, []
-    for column in columns.columns:
-        found = [row.get(column.name) for row in values]
-        if column.name in (columns.image, *columns.pictures):
-            places[column.name], found = found, [None] * len(found)
-        arrays.append(pa.array(found, column.type))
+    faults: dict[int, str] = {}
+    for name, kind in zip(columns.columns.names, columns.columns.types, strict=True):
+        found = [row.get(name) for row in values]
+        if name in (columns.image, *columns.pictures):
+            places[name], found = found, [None] * len(found)
+        array, misfits = array_and_misfits(found, kind)
+        arrays.append(array)
+        told = f"but others are {kind}"
+        faults |= {row: f"{name!r} is {found[row]!r:.80}, {told}" for row in misfits}
     batch = pa.RecordBatch.from_arrays(arrays, columns.columns.names)
-    return RawRows(batch, places=places, numbers=numbers)
+    return RawRows(batch, places=places, numbers=numbers, faults=faults)
+
+
+def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return values as an array of a type; raise an error for one that would change."""
+    if not pa.types.is_integer(value_type(kind)):
+        return pa.array(values, kind)
+    # Given the type, Arrow would truncate 1.5 to 1; a cast does not.
+    array = pa.array(values)
+    found = value_type(array.type)
+    if not any(
+        test(found) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+    ):
+        raise TypeError(f"{found} is no number")
+    return array.cast(kind)
+
+
+def array_and_misfits(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
+    """Return values as an array of a type, with nulls for those that do not fit, and their rows."""
+    try:
+        return array_of(values, kind), []
+    except NOT_FITTING:
+        misfits = [row for row, value in enumerate(values) if not _fits(value, kind)]
+    kept = list(values)
+    for row in misfits:
+        kept[row] = None
+    return array_of(kept, kind), misfits
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    try:
+        array_of([value], kind)
+    except NOT_FITTING:
+        return False
+    return True
 
 
 def picture_parts(column: pa.Array) -> list[PictureParts]:
@@ -128,6 +165,8 @@ def columns_of(
     class_names: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     object_names: Callable[[str, str], tuple[str, ...]] | None = None,
     forced: bool = True,
+    usual: Mapping[str, Sequence[str]] = _ROLES,
+    images: Sequence[str] = IMAGE_NAMES,
 ) -> Columns | None:
     """Return columns with their roles; None if the schema has an image and no column holds it.
 
@@ -141,45 +180,47 @@ def columns_of(
         object_names: Returns the class names of a field of a column of structs; None to make no
             objects of such a column.
         forced: True to raise an error instead of returning None.
+        usual: As for `find_roles`.
+        images: Usual names of columns of images.
 
     Raises:
         UsageError: A column given by an option is missing or does not suit its role; the images
             are in lists; the main image is ambiguous; or two columns have the same name.
         BuildError: A column's type does not suit its role.
     """
-    schema = sample.schema
-    missing = f"is not in {place}, which has the columns {quoted(schema.names)}"
-    image = None
-    if request.image is not None:
-        image = _main_image(schema, pictures, lists, request.columns.get("image"), place, missing)
-        if image is None and not forced:
-            return None
-        if image is None:
-            raise UsageError(
-                f"no column of {place} holds encoded images (JPEG, PNG, ...); it has the columns "
-                f"{quoted(schema.names)}: for records without images, give --schema records, or a "
-                "schema of your own without an image"
-            )
+    schema, given, image = sample.schema, request.columns.get("image"), None
     check_width(place, schema.names)
     check_names(place, schema.names)
-    types = dict(zip(schema.names, schema.types, strict=True))
-
-    def suits(role: str, name: str) -> bool:
-        if role == "label" and pa.types.is_floating(types[name]):
-            return name not in request.kinds and can_be_classes(sample.column(name))
-        kind = types[name]
-        is_odd = name in pictures or (name in request.kinds and not can_be_text(kind))
-        return not (is_odd or pa.types.is_nested(kind) or pa.types.is_floating(kind))
-
-    roles = find_roles(schema.names, request.columns, missing, suits, _ROLES, folded)
-    classes = [name for name in class_names if not is_list(types[name])]
+    if request.image is not None:
+        find_roles(sample, request, place, {"image": ()}, texts=True)
+        if given in lists or (lists and not pictures and given is None):
+            raise UsageError(
+                f"column {given or lists[0]!r} of {place} holds lists of images, but a record has "
+                "one main image: write a row for each image, or a column for each position in the "
+                "list"
+            )
+        there = {folded(name): name for name in reversed(pictures)}
+        known = [there[name] for name in images if name in there]
+        if given is None and not known and len(pictures) > 1:
+            raise UsageError(
+                f"{place} has several columns of images, {', '.join(map(repr, pictures))}: choose "
+                "the main one with --image-column"
+            )
+        image = next(iter((*known, *pictures)), None) if given is None else given
+        if image not in pictures:
+            if not forced:
+                return None
+            no_image = f"--image-column {given!r} of {place} does not hold"
+            raise UsageError(
+                f"{no_image if given else f'no column of {place} holds'} encoded images (JPEG, "
+                "PNG, ...); it has the columns "
+                f"{quoted(schema.names)}: choose --image-column, or for records without images "
+                "give --schema records, or a schema of your own without an image"
+            )
+    roles = find_roles(sample, request, place, usual, odd=pictures)
+    classes = [name for name in class_names if not is_list(schema.field(name).type)]
     if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
         roles["label"] = classes[0]
-    for role, column in roles.items():
-        if column is not None and role == "label":
-            check_labels(sample.column(column), column)
-        elif column is not None:
-            check_text(types[column], column)
     structs = BoxStructs.find(schema, request.kinds) if image and object_names else None
     if structs is not None and structs.label and object_names:
         structs = structs.with_names(object_names(structs.column, structs.label))
@@ -191,27 +232,6 @@ def columns_of(
         class_names=dict(class_names),
         **roles,
     )
-
-
-def _main_image(
-    schema: pa.Schema,
-    pictures: Sequence[str],
-    lists: Sequence[str],
-    given: str | None,
-    place: str,
-    missing: str,
-) -> str | None:
-    if given is not None and given not in schema.names:
-        raise UsageError(f"--image-column {given!r} {missing}")
-    if given in lists or (lists and not pictures and given is None):
-        raise UsageError(
-            f"column {given or lists[0]!r} of {place} holds lists of images, "
-            "but a record has one main image: "
-            "write a row for each image, or a column for each position in the list"
-        )
-    if given is None:
-        return image_column(pictures, f"{place} has several columns of images", spelled=folded)
-    return given if given in pictures else None
 
 
 def list_rows(
@@ -305,6 +325,8 @@ def _references(
         None if there else (RejectReason.BAD_ID, "the id is empty")
         for there in ids.is_valid().to_pylist()
     ]
+    for row, told in rows.faults.items():
+        problems[row] = RejectReason.BAD_VALUE, told
     pictures = {}
     for name in filter(None, (layout.image, *layout.pictures)):
         found = rows.places.get(name)

@@ -21,9 +21,7 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
-    as_text,
     canonical_splits,
-    find_roles,
     folded,
     role_text,
 )
@@ -33,6 +31,7 @@ from shardwright.transforms.inputs.formats.table_files import (
     read_table_schema,
     table_format,
 )
+from shardwright.transforms.inputs.label_values import as_text
 from shardwright.transforms.references import reject_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.splits.split_rules import SplitRule, units_of
@@ -233,8 +232,12 @@ def _read_table(
     path: str, split: str | None, storage: StorageOptions
 ) -> Iterator[tuple[str, str | None]]:
     kind = table_format(path) or ""
-    schema = read_table_schema(path, kind, storage)
-    roles = find_roles(schema.names, {}, "", lambda *_: True, _USUAL, folded)
+    schema = read_table_schema([path], kind, storage)
+    there = {folded(name): name for name in reversed(schema.names)}
+    roles = {
+        role: next((there[name] for name in usual if name in there), None)
+        for role, usual in _USUAL.items()
+    }
     id_column = roles["id"] or (schema.names[0] if len(schema) == 1 else None)
     split_column = None if split else roles["split"]
     if id_column is None or (split is None and split_column is None):

@@ -116,21 +116,6 @@ def test_open_images(tmp_path: Path, suffix: str) -> None:
     assert {one.sequence for one in source.features} == {"objects"}
 
 
-@pytest.mark.parametrize(("names", "label"), [
-    ({"class-descriptions-boxable.csv": "/m/0k4j,Car\n/m/01g317,Person\n"}, "Person"),
-    ({"oidv7-class-descriptions.csv": "LabelName,DisplayName\n/m/01g317,Man\n/m/04yx4,Man\n"},
-     "Man (/m/01g317)"),
-    ({"class-descriptions.csv": "/m/0k4j,Car\n"}, "/m/01g317"), ({}, "/m/01g317"),
-])  # fmt: skip
-def test_names_of_the_codes_of_open_images(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: dict[str, str], label: str
-) -> None:
-    write(tmp_path, {"boxes.csv": OPEN_IMAGES, "000002b66c9c498e.jpg": picture(), **names})
-    _, [row], _ = listed(tmp_path / "boxes.csv")
-    assert row["x/objects/label"] == [label] * 2
-    assert ("put Open Images' class-descriptions.csv" in caplog.text) == (not names)
-
-
 def test_wheat(tmp_path: Path) -> None:
     write(tmp_path, {"train.csv": WHEAT, "train/b6ab77fd7.jpg": picture()})
     source, [row], rejects = listed(tmp_path / "train.csv", image_root=str(tmp_path / "train"))

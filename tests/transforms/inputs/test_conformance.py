@@ -14,7 +14,7 @@ FORMAT_OF = {  # of the forms that are not called as their format
     "class-folders": "folder", "split-folders": "folder", "labels-beside": "folder",
     "csv": "table", "tsv": "table", "jsonl": "table", "parquet": "table", "sharded-csv": "table",
     "box-table": "table", "imagefolder-metadata": "image-folder", "tar.gz": "tar",
-    "zip-stored": "zip", "zip-deflated": "zip", "hub-parquet": "embedded", "arrow": "embedded",
+    "zip-stored": "zip", "zip-deflated": "zip", "hub-parquet": "embedded",
 }  # fmt: skip
 
 
@@ -32,4 +32,4 @@ class TestOwnFormats(InputFormatTests):
 def test_each_format_has_a_form() -> None:
     """A format that `--input-format` knows and the table of forms lacks is tested nowhere."""
     names = {FORMAT_OF.get(form.name, form.name) for form in FORMS}
-    assert names | {"arrays"} == known_formats().keys()
+    assert names == known_formats().keys()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.inputs.foreign_text import Utf8Stream, decode_text
+from shardwright.transforms.inputs.foreign_text import decode_text, open_text
 from tests.support import detection_makers as det
 from tests.support.archive_files import pack_tar
 from tests.support.build_helpers import build_without_beam as build
@@ -23,15 +23,11 @@ ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")
 texts = st.text().filter(lambda text: "\0" not in text[:4] and not text.startswith("\ufeff"))
 
 
-@given(texts, st.sampled_from(ENCODINGS), st.integers(1, 9))
-def test_a_text_is_read_back_whole_and_in_blocks(text: str, encoding: str, size: int) -> None:
+@given(texts, st.sampled_from(ENCODINGS))
+def test_a_text_is_read_back_whole_and_in_lines(text: str, encoding: str) -> None:
     data = text.encode(encoding)
     assert decode_text(data) == text
-    stream = Utf8Stream(io.BytesIO(data))
-    blocks = list(iter(lambda: stream.read(size), b""))
-    assert all(len(block) <= size for block in blocks)
-    assert b"".join(blocks).decode() == text
-    assert Utf8Stream(io.BytesIO(data)).read().decode() == text
+    assert "".join(open_text(io.BytesIO(data))) == text
 
 
 @pytest.mark.parametrize("data", [
@@ -40,9 +36,10 @@ def test_a_text_is_read_back_whole_and_in_blocks(text: str, encoding: str, size:
     *("cat".encode(f"{name}-{end}") for name in ("utf-16", "utf-32") for end in ("le", "be")),
 ])  # fmt: skip
 def test_other_encodings_have_a_fix(data: bytes) -> None:
-    for read in (decode_text, lambda data: Utf8Stream(io.BytesIO(data)).read()):
-        with pytest.raises(UnicodeError, match=r"^not UTF-8: save it as UTF-8 "):
-            read(data)
+    with pytest.raises(UnicodeError, match=r"^not UTF-8: save it as UTF-8 "):
+        decode_text(data)
+    with pytest.raises(UnicodeError):
+        open_text(io.BytesIO(data)).read()
 
 
 Encode = Callable[[str], bytes]

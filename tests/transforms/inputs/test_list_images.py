@@ -58,7 +58,7 @@ def test_the_graph_of_a_table_in_100_000_files_is_small(
     source = detect(str(tmp_path / "t.csv"), NONE)
     assert isinstance(source, TableSource)
     files = tuple(f"year=2020/part-{number:05d}-8f14e45f.c000.csv" for number in range(100_000))
-    many = replace(source.layout, files=files).as_source()
+    many = replace(source.layout, files=files).as_source(TableSource)
     pipeline = beam.Pipeline()
     _ = pipeline | ListImages(many)
     assert len(pipeline.to_runner_api().SerializeToString()) < 1_000_000

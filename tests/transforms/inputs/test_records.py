@@ -6,7 +6,6 @@ import io
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,9 +30,10 @@ from shardwright.transforms.inputs.formats.record_forms import (
     records_of,
     simple_value,
 )
-from shardwright.transforms.inputs.formats.records import open_records
+from shardwright.transforms.inputs.formats.records import open_records, spool_records
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import png_of
+from tests.support.helpers import rejects_of
 
 PIXELS = np.arange(5 * 4 * 6 * 3, dtype=np.uint8).reshape(5, 4, 6, 3)
 LABELS = ["cat", "dog", "cat", "eel", "dog"]
@@ -267,11 +267,9 @@ def test_values_that_do_not_fit_are_rejects(
 ) -> None:
     columns = columns_of(x=first)
     records = [{"image": PIXELS[0], "x": each} for each in (first, value, None)]
-    rows, rejects = columns.rows(records, ["0", "1", "2"], pool)
-    assert rows.columns.num_rows == len(rows.pictures["image"]) == 2
-    (reject,) = rejects
-    assert (reject.id, reject.reason) == ("1", "bad_value")
-    assert detail in reject.detail
+    faults = columns.rows(records, ["0", "1", "2"], pool).faults
+    assert list(faults) == [1]
+    assert detail in faults[1]
 
 
 @pytest.mark.parametrize(("kind", "shape", "value", "fault"), [
@@ -287,16 +285,17 @@ def test_arrays_of_another_shape_or_dtype_are_rejects(
     first = np.zeros((1, 2), np.int16)
     said = {} if kind is None else {"x": kind}
     columns = infer_columns([{"x": first}], said, shapes={} if shape is None else {"x": shape})
-    _, rejects = columns.rows([{"x": value}], ["0"], pool)
-    assert [fault in reject.detail for reject in rejects] == [True]
+    assert fault in columns.rows([{"x": value}], ["0"], pool).faults[0]
 
 
-def test_a_reject_has_the_id_of_its_record(pool: ThreadPoolExecutor) -> None:
-    columns = replace(columns_of(id="a", x=1), id="id")
+def test_a_reject_has_the_id_of_its_record(tmp_path: Path) -> None:
+    request = SourceRequest("x", spool=Folder(str(tmp_path)), columns={"id": "id"})
+    source = open_records([{"image": PIXELS[0], "id": "a", "x": 1}], request)
     bad = [{"image": PIXELS[0], "id": name, "x": "bad"} for name in ("own", 7, None)]
-    _, rejects = columns.rows(bad, ["0", "1", "2"], pool)
-    assert [reject.id for reject in rejects] == ["own", "7", "2"]
-    assert rejects[0].detail.startswith("record own: key 'x'")
+    spool_records(source, bad)
+    rejects = rejects_of(source.references("0"))
+    assert [reject.id for reject in rejects] == ["own", "python#1", "python#2"]
+    assert rejects[0].detail.startswith("row 0 of python: key 'x'")
 
 
 def test_a_first_value_of_another_type() -> None:
@@ -309,11 +308,11 @@ def test_a_first_value_of_another_type() -> None:
 
 
 def test_a_new_key_is_a_reject_and_a_missing_one_is_null(pool: ThreadPoolExecutor) -> None:
-    rows, rejects = columns_of(x=1).rows(
+    rows = columns_of(x=1).rows(
         [{"image": PIXELS[0]}, {"image": PIXELS[0], "y": 1}], ["0", "1"], pool
     )
-    assert rows.columns.column("x").to_pylist() == [None]
-    assert "unknown key 'y'" in rejects[0].detail
+    assert rows.columns.column("x").to_pylist() == [None, None]
+    assert rows.faults == {1: "unknown key 'y'; the known ones are image, x"}
 
 
 def test_arrays_of_several_dimensions_are_tensors() -> None:

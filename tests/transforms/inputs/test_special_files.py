@@ -17,7 +17,7 @@ from tests.support.listings import detect, list_source
 NAMES = [
     *("metadata.csv", "metadata.jsonl", "metadata.parquet", "_annotations.coco.json"),
     *("1.xml", "1.txt", "data.yaml", "train.tar", "a.tgz", "a.zip", "a.tfrecord", "a.tfrecord.gz"),
-    *("features.json", "labels.txt", "train.csv", "a.parquet", "a.arrow", "2.png"),
+    *("features.json", "labels.txt", "train.csv", "a.parquet", "2.png"),
 ]
 
 

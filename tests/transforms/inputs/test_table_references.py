@@ -14,7 +14,12 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.file_rules import etag_of
-from shardwright.transforms.inputs.formats.tables import TableLayout, list_table, table_of
+from shardwright.transforms.inputs.formats.tables import (
+    TableLayout,
+    TableSource,
+    list_table,
+    table_of,
+)
 from shardwright.transforms.inputs.image_paths import resolve_paths
 from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.references import REFERENCE_SCHEMA
@@ -94,7 +99,7 @@ def test_batches_have_the_stated_schema(tmp_path: Path) -> None:
     table = table_at(tmp_path / "t.parquet")
     (batch,) = list_table(table)
     assert isinstance(batch, pa.RecordBatch)
-    schema = table.as_source().schema
+    schema = table.as_source(TableSource).schema
     assert (batch.schema.names, batch.schema.types) == (schema.names, schema.types)
     assert schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/s", "x/d"]
 
@@ -169,7 +174,8 @@ def test_empty_cells(tmp_path: Path) -> None:
 
 
 def test_rows_count_on_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.inputs.formats.table_files.BATCH_ROWS", 10)
+    for name in ("BATCH_ROWS", "_ROWS_AT_A_TIME"):
+        monkeypatch.setattr(f"shardwright.transforms.inputs.formats.table_files.{name}", 10)
     make_files(tmp_path, "1.png")
     text = "image,id\n" + "".join(f"1.png,{number}\n" for number in range(35))
     parts = list(list_table(source_of(tmp_path, text)))
@@ -213,5 +219,5 @@ def test_a_column_without_a_feature(tmp_path: Path) -> None:
     told = r"column 'when' is of type timestamp\[ms\], which tf.Example cannot hold"
     with pytest.raises(BuildError, match=told):
         _ = table.features
-    assert re.match(told, table.as_source().unstorable)
-    assert table.as_source().features == ()
+    assert re.match(told, table.as_source(TableSource).unstorable)
+    assert table.as_source(TableSource).features == ()

@@ -69,7 +69,7 @@ def test_roles(
     ("cat/1.png,cat", {}, "t.csv has no line of column names: its first line has 'cat/1.png'. Add"),
     ("1.png,1.png,cat", {}, "t.csv has no line of column names: its first line has '1.png'. Add"),
     ("5,0,0,12", {}, "t.csv has no line of column names: its first line has '5'. Add a line above "
-     "it, such as image,label; a table of pixels is read as NumPy arrays"),
+     "it, such as image,label. Pixels are read from Python"),
     ("cat,0,0,12", {}, "t.csv has no line of column names: its first line has '0'"),
     ("5.1,3.5,0.2", {}, "t.csv has no line of column names: its first line has '5.1'"),
     ("sep=;", {}, "t.csv begins with the line 'sep=;', which is for Excel alone: remove it"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shardwright.errors import UsageError
+from shardwright.errors import BuildError, UsageError
 from shardwright.format.records import FRAME_BYTES, scan_records
 from shardwright.format.schema import FeatureKind
 from shardwright.sizes import counted
@@ -76,16 +76,15 @@ FITTING = {"image": png_of(1), "label": 1, "words": [b"a", b"b"]}
 
 
 @pytest.mark.parametrize(("features", "columns", "message"), [
-    ({"a": b"text", "n": 1}, {}, "no feature of .* holds encoded images .*; "
-     r"its records have 'a' \(binary\), 'n' \(int64\)"),
+    ({"a": b"text", "n": 1}, {}, "no column of the records of .* holds encoded images .*; "
+     "it has the columns 'a', 'n'"),
     ({"one": png_of(1), "two": png_of(2)}, {},
-     "hold several images, 'one', 'two': choose the main one with --image-column"),
-    ({"image": [png_of(1), png_of(2)]}, {}, "no feature of .* holds encoded images"),
+     "several columns of images, 'one', 'two': choose the main one with --image-column"),
+    ({"image": [png_of(1), png_of(2)]}, {}, "no column of .* holds encoded images"),
     ({"image": png_of(1)}, {"image": "picture"},
-     "--image-column 'picture' is not in the records of .*, which have 'image'"),
-    (FITTING, {"image": "label"}, "--image-column 'label' of .* does not hold one encoded image"),
-    (FITTING, {"label": "words"},
-     "--label-column 'words' of .* must be one whole number or text in each record"),
+     "--image-column 'picture' is not in the records of .*, which has the columns 'image'"),
+    (FITTING, {"image": "label"}, "--image-column 'label' of .* does not hold encoded images"),
+    (FITTING, {"label": "words"}, "column 'words' is of type list.*labels and splits must be text"),
     (FITTING, {"id": "no"}, "--id-column 'no' is not in the records"),
     (FITTING, {"size": "label"}, "--size-column needs a table"),
 ])  # fmt: skip
@@ -93,7 +92,7 @@ def test_invalid_columns(
     tmp_path: Path, features: Mapping[str, Any], columns: dict[str, str], message: str
 ) -> None:
     path = write_records(tmp_path / "x.tfrecord", [example(**features)])
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises((BuildError, UsageError), match=message):
         source_of(path, **columns)
 
 
@@ -229,26 +228,36 @@ def test_folders_of_tfx_and_one_that_is_not_read(
     assert "in extra, too, which are not read" in caplog.text
 
 
+def with_names(root: Path, names: bytes, labels: list[float]) -> Path:
+    """Write records, and TFDS's files with these class names, one per line."""
+    records = [example(image=png_of(row), label=one) for row, one in enumerate(labels)]
+    write_records(root / "x.tfrecord", records)
+    label = {"classLabel": {"numClasses": "3"}, "pythonClassName": "ClassLabel"}
+    content = {"featuresDict": {"features": {"label": label}}, "pythonClassName": "FeaturesDict"}
+    (root / "features.json").write_text(json.dumps(content))
+    (root / "label.labels.txt").write_bytes(names)
+    return root
+
+
 @pytest.mark.parametrize("kind", [int, float])
-@pytest.mark.parametrize("labels", ["label.labels.txt", "labels.txt"])
-def test_class_names_beside_the_files(tmp_path: Path, labels: str, kind: type[float]) -> None:
-    numbers = [0, 1, 2, -1, 7]
-    records = [example(image=png_of(row), label=kind(one)) for row, one in enumerate(numbers)]
-    write_records(tmp_path / "x.tfrecord", records)
-    (tmp_path / labels).write_text("b\na\nc\n")
-    source = source_of(tmp_path)
+def test_class_names_beside_the_files(tmp_path: Path, kind: type[float]) -> None:
+    source = source_of(with_names(tmp_path, b"b\na\nc\n", list(map(kind, [0, 1, 2, -1, 7]))))
     assert source.class_names == ("b", "a", "c")
     assert [row["label"] for row in rows_of(list_source(source))] == ["b", "a", "c", None, "7"]
 
 
 def test_two_classes_of_one_name_stay_two(tmp_path: Path) -> None:
     """As the two cranes of ImageNet."""
-    write_records(tmp_path / "x.tfrecord", pictures(3))
-    (tmp_path / "labels.txt").write_text("crane\ncat\ncrane\n")
-    source = source_of(tmp_path)
+    source = source_of(with_names(tmp_path, b"crane\ncat\ncrane\n", [0, 1, 2]))
     names = ("crane (0)", "cat", "crane (2)")
     assert source.class_names == names
     assert tuple(row["label"] for row in rows_of(list_source(source))) == names
+
+
+def test_class_names_in_another_encoding(tmp_path: Path) -> None:
+    told = r"label.labels.txt must hold class names, one per line: not UTF-8: save it as UTF-8"
+    with pytest.raises(UsageError, match=told):
+        source_of(with_names(tmp_path, b"\xff\xfe\xff", [0]))
 
 
 def test_damaged_files_beside_the_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -259,7 +268,3 @@ def test_damaged_files_beside_the_records(tmp_path: Path, caplog: pytest.LogCapt
     [message] = {record.getMessage() for record in caplog.records}
     assert "class names follow from the records alone" in message
     assert f"{tmp_path}/features.json" in message
-    (tmp_path / "labels.txt").write_bytes(b"\xff\xfe\xff")
-    told = r"labels.txt must hold class names, one per line: not UTF-8: save it as UTF-8"
-    with pytest.raises(UsageError, match=told):
-        source_of(tmp_path)

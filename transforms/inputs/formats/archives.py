@@ -60,13 +60,11 @@ class ArchiveFault(Exception):  # noqa: N818 - a fault of the data, as ImageFaul
 
     Attributes:
         reason: The reject reason.
-        detail: One line for a person.
     """
 
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
-        self.detail = detail
 
 
 class Member(NamedTuple):
@@ -189,7 +187,7 @@ def place_member(
     except ArchiveFault as fault:
         # Otherwise the stream is broken from here on, and so are all members after it.
         if member.stands_alone:
-            return fault.reason, fault.detail
+            return fault.reason, str(fault)
         raise
     if len(data) != member.num_bytes:
         return RejectReason.TRUNCATED, f"only {len(data)} of {member.num_bytes} bytes are there"

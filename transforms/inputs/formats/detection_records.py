@@ -19,7 +19,7 @@ from google.protobuf.text_encoding import CUnescape
 from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.features.lists import empty_as_null
+from shardwright.transforms.features.lists import empty_as_null, to_texts
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import (
     MOST_FRACTION,
@@ -148,18 +148,7 @@ class DetectionKeys:
         if self.names:
             found = [self.names.get(number, str(number)) for number in values.to_pylist()]
             return pa.array(found, pa.string())
-        try:
-            return empty_as_null(values.cast(pa.string()))
-        except pa.ArrowInvalid:
-            return empty_as_null(pa.array(map(_text_of, values.to_pylist()), pa.string()))
-
-
-def _text_of(data: bytes) -> str | None:
-    """Return a text, None if it is not UTF-8."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
+        return empty_as_null(to_texts(values)[0])
 
 
 def read_label_map(folder: Folder) -> dict[int, str]:

@@ -1,12 +1,11 @@
-"""Parquet and Arrow files with encoded images in a column as input, as on the Hugging Face hub.
+"""Parquet files with encoded images in a column as input, as on the Hugging Face hub.
 
 The images lie in compressed pages and cannot be read by offset, so they go through the spool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.decoded_sizes import check_decoded, cut, decoded_bytes
 from shardwright.format.json_files import load_json
 from shardwright.format.parquet import ParquetRows
 from shardwright.format.schema import PICTURES, FeatureKind
@@ -39,83 +37,39 @@ from shardwright.transforms.inputs.rows import (
 )
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
-from shardwright.transforms.rejects import incomplete
+from shardwright.transforms.rejects import Reject, incomplete
 
 ROWS_AT_A_TIME = 64  # their images are in memory at once
-_PARQUET = (".parquet", ".pq")
-_ARROW = (".arrow", ".feather", ".ipc")
 _METADATA = b"huggingface"
 _ODD_METADATA = (KeyError, TypeError, ValueError, AttributeError)
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating)  # pandas makes floats of a gap
-_FILE_MAGIC = b"ARROW1"
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
 def is_embedded_name(name: str) -> bool:
-    """Return whether a file name is that of a Parquet or Arrow IPC file."""
-    return name.lower().endswith(_PARQUET + _ARROW) and not name.startswith("_")
+    """Return whether a file name is that of a Parquet file."""
+    return name.lower().endswith((".parquet", ".pq")) and not name.startswith("_")
 
 
-def is_arrow_name(name: str) -> bool:
-    """Return whether a file name is that of an Arrow IPC file, which no other source reads."""
-    return name.lower().endswith(_ARROW)
-
-
-class DamagedFileError(BuildError):
-    """A Parquet or Arrow file that cannot be read to its end."""
-
-
-@contextmanager
-def open_rows(
-    uri: str, storage: StorageOptions
-) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """Open a file and yield its schema and its rows, at most `ROWS_AT_A_TIME` per batch.
+def read_rows(uri: str, storage: StorageOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file, at most `ROWS_AT_A_TIME` per batch.
 
     Raises:
-        DamagedFileError: The file cannot be read, on opening or later.
+        BuildError: The file cannot be read to its end.
         StorageError: The store fails.
     """
     try:
-        with files_of(uri, storage).open_input(uri) as file:
-            if uri.lower().endswith(_PARQUET):
-                with ParquetRows(file, uri, threads=False) as parquet:
-                    yield parquet.schema, _checked(parquet.batches(ROWS_AT_A_TIME))
-            else:
-                schema, rows = _open_arrow(file)
-                yield schema, _cut(uri, file.size(), _checked(rows))
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DamagedFileError(
-            f"{uri} cannot be read as a Parquet or Arrow file: {error}"
-        ) from error
-
-
-def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        # Nothing else checks offsets, lengths and UTF-8; Arrow ends the process where it relies on
-        # them, so this comes before anything that looks at values.
-        batch.validate(full=True)
-        yield batch
-
-
-def _open_arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Open an IPC file (also Feather version 2) or stream, which Hugging Face's library writes."""
-    is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
-    file.seek(0)
-    if is_file:
-        reader = pa.ipc.open_file(file)
-        return reader.schema, map(reader.get_batch, range(reader.num_record_batches))
-    stream = pa.ipc.open_stream(file)
-    return stream.schema, iter(stream)
-
-
-def _cut(uri: str, num_bytes: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows in small batches; raise `TooLargeError` as `ParquetRows.batches`."""
-    decoded = 0
-    for batch in batches:
-        decoded += decoded_bytes(batch)
-        check_decoded(uri, num_bytes, decoded, streamed=True)
-        for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
-            yield from cut(batch.slice(start, ROWS_AT_A_TIME))
+        with (
+            files_of(uri, storage).open_input(uri) as file,
+            ParquetRows(file, uri, threads=False) as parquet,
+        ):
+            for batch in parquet.batches(ROWS_AT_A_TIME):
+                # Nothing else checks offsets, lengths and UTF-8; Arrow ends the process where it
+                # relies on them, so this comes before anything that looks at values.
+                batch.validate(full=True)
+                yield batch
+    except (pa.ArrowException, OSError) as error:
+        raise BuildError(f"{uri} cannot be read as a Parquet file: {error}") from error
 
 
 def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
@@ -166,10 +120,10 @@ def _class_names(feature: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedSource(RowsSource):
-    """Parquet or Arrow files with images in a column; tables of paths are for `TableSource`."""
+    """Parquet files with images in a column; tables of paths are for `TableSource`."""
 
     summary = (
-        "Parquet or Arrow files with encoded images in a column (Hugging Face hub): "
+        "Parquet files with encoded images in a column (Hugging Face hub): "
         "a file, a wildcard or a folder"
     )
     rank = 25
@@ -180,20 +134,19 @@ class EmbeddedSource(RowsSource):
 
         Raises:
             UsageError: The format is forced and there are no such files, or an option does not fit.
-            BuildError: A file that no other format reads is invalid.
+            BuildError: The format is forced, and a file is invalid.
             StorageError: A file cannot be read.
         """
         files = find_files(request, is_embedded_name)
         if request.image is None and not request.forced:
             return None  # a Parquet file is a table
         if not files:
-            request.refuse_if_forced("holds no Parquet or Arrow files (.parquet, .arrow, .feather)")
+            request.refuse_if_forced("holds no Parquet files (.parquet)")
             return None
-        only_here = request.forced or is_arrow_name(files[0].uri)
         try:
-            layout = _layout_of(files, request, forced=only_here)
+            layout = _layout_of(files, request)
         except BuildError:
-            if only_here:
+            if request.forced:
                 raise
             return None  # it may be a table: `table` reports the error
         if layout is None:
@@ -223,66 +176,47 @@ class EmbeddedSource(RowsSource):
             yield incomplete(file.name, part, "the file has no bytes", 0)
             return
 
-        def make(writer: SpoolWriter) -> Rows:
-            fault: Exception | None = None
+        def rows() -> Iterator[RawRows | Reject]:
             num_rows = 0
-
-            def until_fault(batches: Iterable[pa.RecordBatch]) -> Iterator[RawRows]:
-                nonlocal fault, num_rows
-                try:
-                    for batch in batches:
-                        num_rows += batch.num_rows
-                        yield RawRows(batch)
-                except (pa.ArrowException, OSError) as error:
-                    fault = error  # the rows before it are listed
-
             try:
-                with open_rows(part, request.storage) as (_, batches):
-                    rows = until_fault(batches)
-                    yield from list_rows(self.layout, request, file, rows, writer)
-            except DamagedFileError as error:
-                fault = error
-            if fault is not None:
-                yield incomplete(file.name, part, fault, num_rows)
+                for batch in read_rows(part, request.storage):
+                    num_rows += batch.num_rows
+                    yield RawRows(batch)
+            except BuildError as error:
+                yield incomplete(file.name, part, error, num_rows)
 
-        rows = spooled_part(request, file, state, make, columns=self.layout.to_json())
+        def make(writer: SpoolWriter) -> Rows:
+            return list_rows(self.layout, request, file, rows(), writer)
+
+        found = spooled_part(request, file, state, make, columns=self.layout.to_json())
         structs = self.layout.structs
-        yield from rows if structs is None else structs.in_rows(rows, request.storage)
+        yield from found if structs is None else structs.in_rows(found, request.storage)
 
 
-def _layout_of(
-    files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool
-) -> Columns | None:
+def _layout_of(files: tuple[InputFile, ...], request: SourceRequest) -> Columns | None:
     """Return the layout of the first file with rows; None if no column holds images."""
-    for file in files:
-        if not state_of(file.uri, request.storage).num_bytes:
-            continue
-        with open_rows(file.uri, request.storage) as (schema, batches):
-            rows = next((batch for batch in batches if batch.num_rows), None)
-            if rows is not None:
-                said = said_kinds(request.columns, request.kinds)
-                columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-                pictures = [
-                    name for name, one in columns.items() if _is_picture(one, said.get(name))
-                ]
-                lists = [
-                    name
-                    for name, one in columns.items()
-                    if is_list(one.type) and _holds_pictures(one.flatten())
-                ]
-                return columns_of(
-                    rows,
-                    pictures,
-                    request,
-                    file.uri,
-                    lists=lists,
-                    class_names=stated_class_names(schema),
-                    object_names=partial(stated_object_names, schema),
-                    forced=forced,
-                )
-    if forced:
-        raise UsageError(f"the files of {request.argument} {request.uri} have no rows")
-    return None
+    there = (file.uri for file in files if state_of(file.uri, request.storage).num_bytes)
+    batches = ((uri, batch) for uri in there for batch in read_rows(uri, request.storage))
+    uri, rows = next(((uri, batch) for uri, batch in batches if batch.num_rows), ("", None))
+    if rows is None:
+        request.refuse_if_forced("has files without rows")
+        return None
+    said = said_kinds(request.columns, request.kinds)
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    return columns_of(
+        rows,
+        [name for name, one in columns.items() if _is_picture(one, said.get(name))],
+        request,
+        uri,
+        lists=[
+            name
+            for name, one in columns.items()
+            if is_list(one.type) and _holds_pictures(one.flatten())
+        ],
+        class_names=stated_class_names(rows.schema),
+        object_names=partial(stated_object_names, rows.schema),
+        forced=request.forced,
+    )
 
 
 def _is_picture(column: pa.Array, said: FeatureKind | None) -> bool:

@@ -5,7 +5,7 @@ no boxes; `_classes.csv` has a column of 0 and 1 for each class.
 
 The layout is that of `datasets/packaged_modules/folder_based_builder`: a `metadata.csv`, `.jsonl`
 or `.parquet` in the folder itself, or one in each split folder. Its column `file_name` is relative
-to it; columns `<name>_file_name` hold further images.
+to it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import os
 import posixpath
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature
 from shardwright.storage.addresses import join
 from shardwright.storage.folder import files_of
-from shardwright.transforms.inputs.columns import folded, role_text
+from shardwright.transforms.inputs.columns import role_text
 from shardwright.transforms.inputs.file_rules import place_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, is_web
 from shardwright.transforms.inputs.formats.box_tables import Objects
@@ -33,60 +34,52 @@ from shardwright.transforms.inputs.formats.folders import (
     find_splits,
     list_files,
 )
-from shardwright.transforms.inputs.formats.table_files import (
-    read_first_rows,
-    read_table_schema,
-    table_format,
-)
+from shardwright.transforms.inputs.formats.table_files import read_first_rows, table_format
 from shardwright.transforms.inputs.formats.tables import (
     CLASSES_FILE,
+    NoImagesError,
     TableLayout,
+    TableSource,
     list_table,
     table_of,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
-from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
+from shardwright.transforms.inputs.image_rows import ImageRow, image_references
+from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.top_folders import shown
-from shardwright.transforms.references import picture_columns, set_column
+from shardwright.transforms.references import BATCH_ROWS, picture_columns, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _LOG = logging.getLogger("shardwright.inputs")
 _METADATA = (
     "metadata.csv", "metadata.jsonl", "metadata.parquet", "_annotations.csv", CLASSES_FILE
 )  # fmt: skip
-_FILE_NAME, _ROBOFLOW_NAME = "file_name", "filename"
-_OWN_NAMES = frozenset({"image", "label", "id"})
+_IMAGE_NAMES = ("file_name", "filename")  # Hugging Face's, and Roboflow's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageFolderSource(InputSource):
-    """A folder of images with metadata files.
+class ImageFolderSource(TableSource):
+    """A folder of images with metadata files, the table of its layout.
 
     Attributes:
-        root: Its absolute path, or a store's address.
-        table: The table of the metadata files.
         split_folders: First-level folder names, as spelled on disk, that stand for a split.
     """
 
     summary = "a folder of images with metadata.csv, .jsonl or .parquet (Hugging Face ImageFolder)"
     rank = 60
-    is_listed_fast = True
     has_top_folders = True
+    reads_records = False
 
-    root: str
-    table: TableLayout
     split_folders: tuple[str, ...]
 
     def parts(self) -> Iterator[str]:
-        yield from self.table.files
-        for folder in self.split_folders:  # without metadata: all its images are rejects
-            if not any(
-                name.startswith(f"{folder}/") or "/" not in name for name in self.table.files
-            ):
-                yield f"{folder}/"
+        yield from self.layout.files
+        if any("/" in name for name in self.layout.files):
+            there = {name.partition("/")[0] for name in self.layout.files}
+            # Without metadata: all its images are rejects.
+            yield from (f"{folder}/" for folder in self.split_folders if folder not in there)
 
     def bring(self, features: Sequence[Feature]) -> ImageFolderSource:
-        return source_of(self.root, self.table.for_features(features), self.split_folders)
+        return _source_of(self.layout.for_features(features), self.split_folders)
 
     @classmethod
     def look(cls, request: SourceRequest) -> ImageFolderSource | None:
@@ -102,11 +95,15 @@ class ImageFolderSource(InputSource):
             not is_web(request.uri) if request.is_remote else os.path.isdir(request.uri)
         )
         files, splits = _metadata_files(request) if is_folder else ((), ())
-        image, pictures = _picture_columns(request, files) if files else (None, ())
-        if image is None:
+        table = None
+        if files:
+            names = _IMAGE_NAMES if os.path.basename(files[0])[0] == "_" else _IMAGE_NAMES[:1]
+            with suppress(NoImagesError):
+                table = table_of(request, request.uri, files, finder=Objects(), images=names)
+        if table is None:
             request.refuse_if_forced(
                 "has no metadata.csv, .jsonl or .parquet "
-                f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
+                "with a column 'file_name' in the folder itself or in its split folders"
             )
             return None
         if request.image_root is not None:
@@ -114,65 +111,66 @@ class ImageFolderSource(InputSource):
                 f"--image-root needs a table, but {request.argument} {request.uri} is a folder "
                 f"with metadata files: give the metadata file itself as {request.argument}"
             )
-        given = replace(request, columns={**request.columns, "image": image})
-        table = table_of(given, request.uri, files, finder=Objects())
-        others = (table.boxes, table.structs, table.flags)  # which state classes, too
-        if table.label is None and all(each is None for each in others):
+        if not any((table.label, table.boxes, table.structs, table.flags)):
             _warn_of_class_folders(table, splits)
-        further = tuple(name for name in pictures if name not in table.roles.values())
-        return source_of(request.uri, replace(table, pictures=further), splits)
+        return _source_of(table, splits)
 
     def references(self, part: str) -> Rows:
         """Yield the images of a metadata file or of a folder without one, and files without a row.
 
         Of a table of boxes, these files are images without a box.
         """
-        named: set[str | None] = set()
-        if not part.endswith("/"):
-            for found in list_table(self.table, part):
-                if isinstance(found, Reject):
-                    named |= {found.uri, f"{self.root}/{found.id}"}
-                    yield found
-                else:
-                    further = (
-                        pc.struct_field(found.column(name), "uri")
-                        for name in picture_columns(found.schema)
-                    )
-                    for uris in (found.column("uri"), *further):
-                        named.update(uris.to_pylist())
-                    yield _with_splits(self, found)
-        others = _without_rows(self, part, named)
-        boxes = self.table.boxes
-        if boxes is None:
-            for row in others:
-                told = "the metadata has no row for it" if named else "it has no metadata file"
-                if isinstance(row, ImageRow):
-                    row = row.reject(RejectReason.MISSING_LABEL, told)
-                yield row
-        else:
-            for found in in_batches(others, image_references):
-                is_reject = isinstance(found, Reject)
-                yield found if is_reject else _with_splits(self, boxes.without_boxes(found))
+        root, boxes = self.layout.path, self.layout.boxes
+        named = {self.layout.path_of(name) for name in self.layout.files}
+        has_rows = not part.endswith("/")
+        for found in list_table(self.layout, part) if has_rows else ():
+            if isinstance(found, Reject):
+                named |= {found.uri, f"{root}/{found.id}"}
+                yield found
+                continue
+            further = (
+                pc.struct_field(found[name], "uri") for name in picture_columns(found.schema)
+            )
+            for uris in (found["uri"], *further):
+                named.update(uris.to_pylist())
+            yield self._with_splits(found)
+        folder = posixpath.dirname(part)
+        others: list[ImageRow] = []
+        for row in list_files(posixpath.join(root, folder).rstrip("/"), (), self.layout.storage):
+            row_id = posixpath.join(folder, row.id)
+            if row.uri in named:
+                continue
+            if isinstance(row, Reject):
+                yield replace(row, id=row_id)
+            elif boxes is None:
+                told = "the metadata has no row for it" if has_rows else "it has no metadata file"
+                yield Reject(row_id, row.uri, RejectReason.MISSING_LABEL, told)
+            else:
+                others.append(row._replace(id=row_id, label=None))
+        for start in range(0, len(others), BATCH_ROWS):
+            images = image_references(others[start : start + BATCH_ROWS])
+            yield self._with_splits(boxes.without_boxes(images))
+
+    def _with_splits(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Fill splits from the folders where the metadata states none."""
+        start = f"{self.layout.path}/"
+        below = (uri.removeprefix(start) for uri in batch["uri"].to_pylist())
+        folders = [place_of(self.split_folders, relative)[0] for relative in below]
+        return set_column(
+            batch, "split", pc.coalesce(batch["split"], pa.array(folders, pa.string()))
+        )
 
 
-def source_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> ImageFolderSource:
+def _source_of(table: TableLayout, split_folders: tuple[str, ...]) -> ImageFolderSource:
     """Return a folder as a source, given the table of its metadata files."""
-    taken = _OWN_NAMES | set(table.columns.names)
-    known = {**table.known, **{name: _picture_feature(name, taken) for name in table.pictures}}
-    found = {
-        "columns": None,
-        "states_splits": table.split is not None or bool(split_folders),
-        "splits_can_be_redrawn": False,
-        **({} if table.boxes is None else table.boxes.attributes()),
-    }
-    return replace(table, known=known).source_as(
+    source = table.as_source(
         ImageFolderSource,
-        f"{describe_folder(root, split_folders)} with {table.as_source().description}",
-        root=root,
-        table=table,
         split_folders=split_folders,
-        **found,
+        states_splits=table.split is not None or bool(split_folders),
+        splits_can_be_redrawn=False,
     )
+    folder = describe_folder(table.path, split_folders)
+    return replace(source, description=f"{folder} with {source.description}")
 
 
 def _warn_of_class_folders(table: TableLayout, splits: tuple[str, ...]) -> None:
@@ -193,86 +191,32 @@ def _warn_of_class_folders(table: TableLayout, splits: tuple[str, ...]) -> None:
 
 
 def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the metadata files below INPUT, and its split folders."""
+    """Return the names of the metadata files below INPUT, and its split folders.
+
+    Raises:
+        UsageError: A folder has several, or they have several formats.
+    """
     splits = find_splits(request)
-    here = _metadata_in(request, "")
-    if here:
-        return (here,), splits
-    below = (_metadata_in(request, f"{split}/") for split in splits)
-    return tuple(name for name in below if name), splits
+    for folders in ([""], [f"{split}/" for split in splits]):
+        files = tuple(name for folder in folders for name in _metadata_in(request, folder))
+        kinds = {table_format(name) for name in files}
+        if len(files) > len({posixpath.dirname(name) for name in files}) or len(kinds) > 1:
+            raise UsageError(
+                f"{request.argument} {request.uri} has several metadata files in one folder, or of "
+                f"several formats, {', '.join(files)}: keep one, or convert them to one format"
+            )
+        if files:
+            return files, splits
+    return (), splits
 
 
-def _metadata_in(request: SourceRequest, prefix: str) -> str | None:
-    """Return the metadata file in a folder, looked up by name if its images are not all listed."""
+def _metadata_in(request: SourceRequest, prefix: str) -> list[str]:
+    """Return the metadata files in a folder, looked up by name if its images are not all listed."""
     length_of = files_of(request.uri, request.storage).num_bytes_of
     listed = request.listings.look_in(f"{request.uri}/{prefix}".rstrip("/"))
-    found = [
+    return [
         f"{prefix}{name}"
         for name in _METADATA
         if name in listed.files
         or (not listed.is_whole and length_of(join(request.uri, prefix + name)) is not None)
     ]
-    if len(found) > 1:
-        raise UsageError(f"{request.uri} has {' and '.join(found)}: keep one")
-    return found[0] if found else None
-
-
-def _picture_columns(
-    request: SourceRequest, files: tuple[str, ...]
-) -> tuple[str | None, tuple[str, ...]]:
-    """Return the column of the image, or None, and the columns of further images."""
-    kinds = {table_format(name) for name in files}
-    if len(kinds) > 1:
-        raise UsageError(
-            f"{request.argument} {request.uri} has metadata files of several formats, "
-            f"{', '.join(files)}: convert them to one"
-        )
-    paths = [f"{request.uri}/{name}" for name in files]
-    names = read_table_schema(paths, kinds.pop() or "", request.storage).names
-    pictures = [name for name in names if name == _FILE_NAME or name.endswith(f"_{_FILE_NAME}")]
-    given = request.columns.get("image")
-    image = given or (_FILE_NAME if _FILE_NAME in pictures else pictures[0] if pictures else None)
-    if image is None and os.path.basename(files[0]).startswith("_"):
-        image = next((name for name in names if folded(name) == _ROBOFLOW_NAME), None)
-    return image, tuple(name for name in pictures if name != image)
-
-
-def _picture_feature(column: str, taken: set[str] | frozenset[str]) -> Feature:
-    """Return an image's feature, called as its column without `_file_name` if that name is free.
-
-    A row may have no such image.
-    """
-    name = column.removesuffix(f"_{_FILE_NAME}")
-    return Feature(
-        column if name in taken else name,
-        FeatureKind.IMAGE,
-        column="" if name in taken else column,
-        default="",
-    )
-
-
-def _with_splits(source: ImageFolderSource, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Fill splits from the folders where the metadata states none."""
-    if not source.split_folders:
-        return batch
-    below = (uri.removeprefix(f"{source.root}/") for uri in batch.column("uri").to_pylist())
-    folders = pa.array(
-        [place_of(source.split_folders, relative)[0] for relative in below], pa.string()
-    )
-    return set_column(batch, "split", pc.coalesce(batch.column("split"), folders))
-
-
-def _without_rows(
-    source: ImageFolderSource, part: str, named: set[str | None]
-) -> Iterator[ImageRow | Reject]:
-    """Yield each file without a metadata row, as an image or a reject."""
-    folder = posixpath.dirname(part)
-    root = f"{source.root}/{folder}" if folder else source.root
-    known = named | set(map(source.table.path_of, source.table.files))
-    for row in list_files(root, (), source.table.storage):
-        if row.uri not in known:
-            row_id = f"{folder}/{row.id}" if folder else row.id
-            if isinstance(row, ImageRow):
-                yield row._replace(id=row_id, label=None)
-            else:
-                yield replace(row, id=row_id)

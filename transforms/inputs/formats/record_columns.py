@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.format.tensors import TENSOR_DTYPES
-from shardwright.transforms.features.lists import is_list, value_type
+from shardwright.transforms.features.lists import is_list
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
 from shardwright.transforms.inputs.formats.record_forms import (
     IndexedPixels,
@@ -25,12 +24,15 @@ from shardwright.transforms.inputs.formats.record_forms import (
     picture_bytes,
     picture_path,
 )
-from shardwright.transforms.inputs.rows import PictureParts, RawRows
-from shardwright.transforms.rejects import Reject, RejectReason
+from shardwright.transforms.inputs.rows import (
+    NOT_FITTING,
+    PictureParts,
+    RawRows,
+    array_and_misfits,
+)
 
 Shape = tuple[int | None, ...]
 
-NOT_FITTING = (pa.ArrowException, TypeError, ValueError, OverflowError)
 _STATED = {
     FeatureKind.FLOAT32: pa.float64(), FeatureKind.INT64: pa.int64(), FeatureKind.TEXT: pa.string()
 }  # fmt: skip
@@ -125,40 +127,6 @@ def shape_fault(value: Any, shape: Shape, dtype: str = "") -> str:
     return f"must {wanted}, got {told}"
 
 
-def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Return values as an array of a type; raise an error for one that would change."""
-    if not pa.types.is_integer(value_type(kind)):
-        return pa.array(values, kind)
-    # Given the type, Arrow would truncate 1.5 to 1; a cast does not.
-    array = pa.array(values)
-    found = value_type(array.type)
-    if not any(
-        test(found) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
-    ):
-        raise TypeError(f"{found} is no number")
-    return array.cast(kind)
-
-
-def array_and_misfits(values: Sequence[Any], kind: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Return values as an array of a type, with nulls for those that do not fit, and their rows."""
-    try:
-        return array_of(values, kind), []
-    except NOT_FITTING:
-        misfits = [row for row, value in enumerate(values) if not _fits(value, kind)]
-    kept = list(values)
-    for row in misfits:
-        kept[row] = None
-    return array_of(kept, kind), misfits
-
-
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    try:
-        array_of([value], kind)
-    except NOT_FITTING:
-        return False
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
     """The columns of records.
@@ -170,7 +138,6 @@ class RecordColumns:
         flat: The columns whose arrays are flattened, because a schema declares them as lists.
         shapes: The shapes that a schema declares for them.
         masks: The columns of `pictures` that hold class or instance numbers.
-        id: Column of the ids, or "".
         numbered: Column for the numbers of records without an id, or "".
     """
 
@@ -180,63 +147,42 @@ class RecordColumns:
     flat: tuple[str, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     masks: tuple[str, ...] = ()
-    id: str = ""
     numbered: str = ""
 
     @property
     def pictures(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.schema if column.type == _PICTURE)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what decides the rows made of records, for the names of a spool."""
-        names = {"inferred": self.inferred, "flat": self.flat, "masks": self.masks}
-        return {**names, "shapes": dict(self.shapes), "numbers": self.numbered}
-
-    def rows(
-        self, records: Sequence[Record], ids: Sequence[str], pool: Executor, uri: str = URI
-    ) -> tuple[RawRows, list[Reject]]:
-        """Return records as rows, and rejects of those whose values do not fit the columns.
+    def rows(self, records: Sequence[Record], ids: Sequence[str], pool: Executor) -> RawRows:
+        """Return records as rows, with what is wrong with those that do not fit the columns.
 
         Args:
             records: The records, of simple values.
             ids: The number of each record as its id; for those without one.
             pool: Threads that encode images.
-            uri: The place of the records in rejects.
         """
-        known = set(self.schema.names)
         listed = ", ".join(name for name in self.schema.names if name != self.numbered)
-        problems = {
+        faults = {
             row: f"unknown key {name!r}; the known ones are {listed}"
             for row, record in enumerate(records)
-            for name in record
-            if name not in known
+            for name in record.keys() - {*self.schema.names}
         }
         arrays, pictures = [], {}
         for column in self.schema:
+            values = [record.get(column.name) for record in records]
             if column.name == self.numbered:
                 arrays.append(pa.array(ids, column.type))
-                continue
-            values = [record.get(column.name) for record in records]
-            if column.type == _PICTURE:
+            elif column.type == _PICTURE:
                 arrays.append(pa.nulls(len(values), _PICTURE))
                 is_mask = column.name in self.masks
-                pictures[column.name], faults = _pictures(values, column.name, pool, is_mask)
+                pictures[column.name], found = _pictures(values, column.name, pool, is_mask)
+                faults |= found
             else:
-                array, faults = self._values(values, column)
+                array, found = self._values(values, column)
                 arrays.append(array)
-            problems |= faults
-        rejects = [
-            Reject(name, uri, RejectReason.BAD_VALUE, f"record {name}: {detail}")
-            for row, detail in sorted(problems.items())
-            for own in [records[row].get(self.id)]
-            for name in [(isinstance(own, str | int) and str(own)) or ids[row]]
-        ]
-        whole = RawRows(pa.RecordBatch.from_arrays(arrays, self.schema.names), pictures)
-        if not problems:
-            return whole, rejects
-        fitting = [row not in problems for row in range(len(records))]
-        kept = {name: list(compress(parts, fitting)) for name, parts in pictures.items()}
-        return RawRows(whole.columns.filter(pa.array(fitting)), kept), rejects
+                faults |= found
+        rows = pa.RecordBatch.from_arrays(arrays, self.schema.names)
+        return RawRows(rows, pictures, faults=faults)
 
     def plain_columns(self, records: Sequence[Record]) -> pa.RecordBatch:
         """Return all columns of records, with the values of numbers; others are null."""

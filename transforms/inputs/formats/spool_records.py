@@ -9,10 +9,8 @@ from typing import Any
 import apache_beam as beam
 import pyarrow as pa
 
-from shardwright.transforms.inputs.formats.record_columns import URI
 from shardwright.transforms.inputs.formats.record_forms import SAMPLE_RECORDS, records_of
 from shardwright.transforms.inputs.formats.records import RecordSource, list_records
-from shardwright.transforms.inputs.input_files import InputFile
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.routing import Route, Routed
@@ -46,6 +44,6 @@ def _spool(records: Sequence[Any], *, source: RecordSource) -> Rows:
     name = f"{uuid.uuid4().hex}.bin"
     with folder.open_sink(name, sync=False) as sink:
         writer = SpoolWriter(folder.path(name), None, sink.write)
-        rows = list(list_records(source, records_of(records), InputFile(URI, URI), "", writer))
+        rows = list(list_records(source, records_of(records), "", writer))
         writer.flush()
     yield from rows

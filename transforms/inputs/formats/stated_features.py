@@ -83,19 +83,23 @@ class RecordStatistics:
 
     def is_scalar(self, key: str) -> bool:
         """Return whether every record has exactly one value."""
-        return self.features[key].lengths == {1: self.num_records}
+        return key in self.features and self.features[key].lengths == {1: self.num_records}
 
-    def can_be_labels(self, key: str) -> bool:
-        """Return whether no record has several values, or a number with a fraction."""
-        return max(self.features[key].lengths) <= 1 and not self.features[key].has_fractions
+    def as_rows(self) -> pa.RecordBatch:
+        """Return a row with the types of the features, and a fraction if a number has one."""
+        columns = {}
+        for key, one in self.features.items():
+            kind = self.stored(key)
+            kind = pa.string() if kind == pa.binary() else kind
+            value = 0.5 if one.has_fractions else None
+            several = max(one.lengths) > 1
+            columns[key] = pa.array([None], pa.list_(kind)) if several else pa.array([value], kind)
+        return pa.RecordBatch.from_pydict(columns)
 
     def has_images(self, key: str) -> bool:
         """Return whether some records hold an image, and each at most one value."""
         seen = self.features[key]
         return bool(seen.images) and max(seen.lengths) == 1
-
-    def __str__(self) -> str:
-        return ", ".join(f"{key!r} ({self.stored(key)})" for key in self.features)
 
 
 def is_sequence_example(data: bytes) -> bool:
@@ -137,11 +141,7 @@ def statistics_of(records: Iterable[bytes], place: str) -> RecordStatistics:
         for key, (kind, values) in features.items():
             found.setdefault(key, FeatureStatistics()).add(kind, values)
     if not good:
-        told = (
-            f"no tf.Example with features in the first {counted(total, 'record')}: for other "
-            "bytes, give --schema FILE.json with "
-            '{"features": [{"name": "record", "kind": "bytes"}]}'
-        )
+        told = f"no tf.Example with features in the first {counted(total, 'record')}"
         raise UsageError(f"{place}: {told if total else 'no valid record'}")
     return RecordStatistics(good, dict(sorted(found.items())))
 
@@ -154,7 +154,7 @@ class Stated:
         features: Key -> feature, in writing order.
         image, label, id: Their keys, or None if not stated.
         derived: Keys that are recomputed in writing: properties of the image, the label's name.
-        names: Key of a label -> its class names; the key "" stands for any label.
+        names: Key of a label -> its class names.
         shards: The files of the data set; None for all files.
     """
 
@@ -165,10 +165,6 @@ class Stated:
     derived: frozenset[str] = frozenset()
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shards: frozenset[str] | None = None
-
-    def class_names_of(self, label: str) -> tuple[str, ...] | None:
-        """Return the class names of a label, or None if unknown."""
-        return self.names.get(label, self.names.get(""))
 
 
 def read_stated(folder: Folder) -> Stated:
@@ -199,14 +195,15 @@ def read_stated(folder: Folder) -> Stated:
         raise UsageError(
             f"{folder} holds an unfinished build of shardwright: run its command again first"
         )
-    files = {name.removesuffix(_LABELS): name for name in names if name.endswith(_LABELS)}
     content = None
     if naming.FEATURES in names:
         content = _read_object(folder, naming.FEATURES, TfdsFeature)
-    if content is not None and content.features_dict is not UNSET:
-        return _of_tfds(content, {key: _read_names(folder, name) for key, name in files.items()})
-    of_all = [*files.values()] if len(files) == 1 else ["labels.txt"]
-    return Stated(names={"": _read_names(folder, of_all[0])} if names & {*of_all} else {})
+    if content is None or content.features_dict is UNSET:
+        return Stated()
+    labels = (name for name in names if name.endswith(_LABELS))
+    return _of_tfds(
+        content, {name.removesuffix(_LABELS): _read_names(folder, name) for name in labels}
+    )
 
 
 def _read_object(folder: Folder, name: str, kind: type[T]) -> T | None:

@@ -6,46 +6,39 @@ images, or boxes of images (`box_rows`).
 
 from __future__ import annotations
 
-import csv
 import logging
 import os
-import re
 import shlex
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache, partial
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.errors import BuildError, UsageError
+from shardwright.errors import UsageError
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.sizes import counted
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from shardwright.transforms.features.lists import empty_as_null, is_list, is_text
+from shardwright.transforms.features.lists import empty_as_null, is_text
 from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
-    TEXT_ROLES,
     Columns,
-    as_text,
-    can_be_text,
     canonical_splits,
     check_names,
-    check_text,
     find_roles,
     folded,
     quoted,
     role_text,
 )
-from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
+from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS, extension_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard
-from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
     TABLE_EXTENSIONS,
     read_first_rows,
@@ -69,13 +62,7 @@ from shardwright.transforms.inputs.input_files import (
     files_state_splits,
     find_files,
 )
-from shardwright.transforms.inputs.label_values import (
-    NOT_A_CLASS,
-    can_be_classes,
-    check_labels,
-    class_texts,
-    distinct_names,
-)
+from shardwright.transforms.inputs.label_values import NOT_A_CLASS, as_text, class_texts
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
     PICTURE_TYPE,
@@ -89,18 +76,19 @@ from shardwright.transforms.references import (
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _LOG = logging.getLogger("shardwright.inputs")
+S = TypeVar("S", bound="TableSource")
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
-# Labels of Open Images, and files with their names: a code and a name in each line, in newer ones
-# below a line of column names (https://storage.googleapis.com/openimages/web/download_v7.html).
-_CODE = re.compile(r"/[gmt]/\w+")
-_FILE = re.compile(r".*class-descriptions.*\.csv", re.IGNORECASE)
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
 )
+
+
+class NoImagesError(UsageError):
+    """A table without a column of image paths."""
 
 
 class TableOf(StrEnum):
@@ -131,7 +119,6 @@ class TableLayout(Columns):
         boxes: The columns of boxes (`box_rows.BoxColumns`) if each row is one; None if each row is
             an image.
         suffix: The extension of the images, if their paths lack it.
-        code_names: Label -> the class name that stands for it; others stay.
         names_split: True if the names of its files state their splits.
         flags: The columns of the files, if all but the image's are classes with 0 or 1; None for
             `columns`.
@@ -149,7 +136,6 @@ class TableLayout(Columns):
     folders: tuple[str, ...] = ()
     boxes: Any = None
     suffix: str = ""
-    code_names: Mapping[str, str] = field(default_factory=dict)
     names_split: bool = False
     flags: pa.Schema | None = None
 
@@ -166,8 +152,8 @@ class TableLayout(Columns):
         """Return the folder that relative image paths in one of `files` start from."""
         return self.image_root or os.path.dirname(self.path_of(name))
 
-    def as_source(self, kind: type[TableSource] | None = None) -> TableSource:
-        """Return this table as INPUT, a `TableSource` or one of a subclass."""
+    def as_source(self, kind: type[S], **more: Any) -> S:
+        """Return this table as INPUT, a `TableSource` or one of a subclass with more attributes."""
         number = f" of {counted(len(self.files), 'file')} below" if self.files else " at"
         table = f"a {self.format} table{number} {self.path}"
         found = {"label_paths_root": self.root, "layout": self, "columns": None}
@@ -182,7 +168,7 @@ class TableLayout(Columns):
         if self.names_split:
             found |= {"states_splits": True}
             table += ", splits by the names of the files"
-        return self.source_as(kind or TableSource, table, **found)
+        return self.source_as(kind, table, **(found | more))
 
     def for_features(self, features: Sequence[Feature]) -> TableLayout:
         """Return the table with only the columns of these features.
@@ -320,7 +306,7 @@ def open_label_table(
             f"{request.argument} {request.uri} has a row for each box ({', '.join(boxes.edges)}): "
             "give it as INPUT, with --image-root and the folder of the images"
         )
-    return table.of_labels(key, root, folders).as_source()
+    return table.of_labels(key, root, folders).as_source(TableSource)
 
 
 def is_table(request: SourceRequest) -> bool:
@@ -384,6 +370,7 @@ def table_of(
     *,
     rows: TableOf = TableOf.IMAGES,
     finder: ObjectFinder | None = None,
+    images: Sequence[str] = ROLE_COLUMNS["image"],
 ) -> TableLayout:
     """Read a table's columns and types, and assign columns to roles.
 
@@ -393,34 +380,59 @@ def table_of(
         files: The names of several files below `path`; () for a table in one file.
         rows: The contents of its rows.
         finder: As in `TableSource`.
+        images: The usual names of the image's column.
 
     Raises:
-        UsageError: A given column is missing, or no column can be the image's.
+        NoImagesError: No column can be the image's.
+        UsageError: A given column is missing.
         BuildError: A file cannot be read as a table, or a column's type does not suit its role.
     """
     paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
-    if os.path.basename(paths[0]) == CLASSES_FILE and rows is TableOf.IMAGES:
-        return _of_flags(request, path, files, schema)
-    is_csv = kind in ("csv", "tsv")  # in which every type can have a role
-    if rows is not TableOf.IMAGES:
-        finder = None
-    boxes = finder and finder.in_rows(request, schema)
-    declared = () if is_csv else request.kinds
+    is_csv, for_images = kind in ("csv", "tsv"), rows is TableOf.IMAGES
+    if "" in schema.names:
+        raise UsageError(
+            f"column {schema.names.index('') + 1} of {path} has no name: "
+            "name it, or leave it out (pandas: to_csv(index=False))"
+        )
+    sample = read_first_rows(paths[0], kind, schema, request.storage)
+    flags: pa.Schema | None = None
+    known: dict[str, Feature] = {}
+    if for_images and os.path.basename(paths[0]) == CLASSES_FILE:
+        # All columns but the image's are classes.
+        usual_images = (name for name in schema.names if folded(name) in images)
+        image = request.columns.get("image") or next(usual_images, schema.names[0])
+        names = dict.fromkeys([image, *schema.names], pa.string())
+        flags, classes = pa.schema(names), tuple(map(str.strip, [*names][1:]))
+        check_names(path, classes)
+        schema = pa.schema([(image, pa.string()), (_LABELS, pa.list_(pa.string()))])
+        known[_LABELS] = Feature(_LABELS, FeatureKind.MULTI_LABEL, names=classes)
+        request = replace(request, columns={**request.columns, "image": image})
+        sample = None
+    sample = sample or pa.RecordBatch.from_pylist([], schema=schema)
+    boxes = finder.in_rows(request, schema) if finder and for_images else None
     usual = finder.roles if finder and boxes else ROLE_COLUMNS
-    first = _FirstRows(paths, kind, schema, request.storage)
-    roles = _find_roles(first, request.columns, rows, declared, usual)
-    texts = {roles[role] for role in TEXT_ROLES if role != "label"}
+    roles = find_roles(sample, request, path, {**usual, "image": images}, texts=is_csv)
+    if boxes:  # a column called id may number the boxes
+        roles |= {"image": roles["image"] or roles["id"], "id": request.columns.get("id")}
+    if rows is TableOf.RECORDS:
+        roles |= {"image": None, "size": None}
+    elif rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
+        stem = "stem" if "stem" in schema.names else None
+        roles["image"] = roles["image"] or roles["id"] or stem
+    if roles["image"] is None and rows is not TableOf.RECORDS:
+        raise NoImagesError(
+            f"{path} has the columns {quoted(schema.names)}: "
+            "set --image-column to the one with the image paths; for records without images, "
+            "give --schema records, or a schema of your own without an image"
+        )
     if is_csv:  # an id "1.5" or "true" is text
+        texts = {roles[role] for role in ("image", "id", "split", "group")}
         schema = pa.schema(
             [one.with_type(pa.string()) if one.name in texts else one for one in schema]
         )
-    for role, column in roles.items():
-        if column is not None and role == "label":
-            check_labels(first.column(column), column)
-        elif column is not None:
-            (check_sizes if role == "size" else check_text)(schema.field(column).type, column)
+    in_cells = finder and for_images and request.image and not flags
     table = TableLayout(
         path=path,
         format=kind,
@@ -431,35 +443,26 @@ def table_of(
         may_lack_images=request.may_lack_images,
         files=tuple(files),
         num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
-        code_names=first.code_names(roles["label"], request) if is_csv else {},
-        structs=finder.in_cells(schema, request.kinds) if finder and request.image else None,
+        structs=finder.in_cells(schema, request.kinds) if finder and in_cells else None,
+        known=known,
+        flags=flags,
     )
-    if table.split is None and kind != "jsonl":  # whose first rows cost as much as all
-        first.warn_of_splits({*request.kinds, *filter(None, roles.values())})
+    if table.split is None:
+        _warn_of_splits(sample, path, {*request.kinds, *roles.values()})
     return finder.placed(table, boxes) if finder and boxes else table
 
 
-def _of_flags(
-    request: SourceRequest, path: str, files: Sequence[str], columns: pa.Schema
-) -> TableLayout:
-    """Return Roboflow's table of several classes: the image's name, and a column for each class."""
-    missing = f"is not in {path}, which has the columns {quoted(columns.names)}"
-    given = find_roles(columns.names, request.columns, missing, lambda *_: False, {"image": ()})
-    image = given["image"] or columns.names[0]
-    kinds = {image: pa.string(), **dict.fromkeys(columns.names, pa.string())}  # the image first
-    names = tuple(name.strip() for name in [*kinds][1:])
-    check_names(path, names)
-    return TableLayout(
-        path=path,
-        format="csv",
-        columns=pa.schema([(image, pa.string()), (_LABELS, pa.list_(pa.string()))]),
-        image=image,
-        known={_LABELS: Feature(_LABELS, FeatureKind.MULTI_LABEL, names=names)},
-        storage=request.storage,
-        image_root=request.image_root,
-        files=tuple(files),
-        flags=pa.schema(kinds),
-    )
+def _warn_of_splits(rows: pa.RecordBatch, path: str, used: Collection[str | None]) -> None:
+    """Log a column that is not used, and whose first values are names of several splits."""
+    for name in (name for name in rows.schema.names if name not in used):
+        if is_text(rows.schema.field(name).type):
+            values = {str(one).strip().lower() for one in pc.unique(rows.column(name)).to_pylist()}
+            if len(values) > 1 and values <= SPLIT_FOLDERS.keys():
+                _LOG.warning(
+                    "column %r of %s has names of splits, and is read as a feature: if it states "
+                    "the splits, give --split-column %s",
+                    *(name, path, shlex.quote(name)),
+                )
 
 
 def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -478,96 +481,16 @@ def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=table.columns)
 
 
-class _FirstRows:
-    """The first rows of a table, read once they are needed."""
-
-    def __init__(
-        self, paths: Sequence[str], kind: str, schema: pa.Schema, storage: StorageOptions
-    ) -> None:
-        self.path, self.schema = paths[0], schema
-        self._rows = lru_cache(partial(read_first_rows, paths[0], kind, schema, storage))
-
-    def column(self, name: str) -> pa.Array:
-        """Return the first values of a column of floats; none of another, whose type is enough."""
-        kind = self.schema.field(name).type
-        if not pa.types.is_floating(kind):
-            return pa.nulls(0, kind)
-        rows = self._rows()
-        return pa.nulls(0, kind) if rows is None else rows.column(name)
-
-    def warn_of_splits(self, used: Collection[str]) -> None:
-        """Log a column that is not used, and whose first values are names of several splits."""
-        rows = self._rows()
-        for name in (name for name in self.schema.names if name not in used):
-            if rows is None or not is_text(self.schema.field(name).type):
-                continue
-            values = {str(one).strip().lower() for one in pc.unique(rows.column(name)).to_pylist()}
-            if len(values) > 1 and values <= SPLIT_FOLDERS.keys():
-                _LOG.warning(
-                    "column %r of %s has names of splits, and is read as a feature: if it states "
-                    "the splits, give --split-column %s",
-                    *(name, self.path, shlex.quote(name)),
-                )
-
-    def code_names(self, label: str | None, request: SourceRequest) -> Mapping[str, str]:
-        """Return `names_of_codes` of the column of labels, {} without one."""
-        if label is None or not is_text(self.schema.field(label).type):
-            return {}
-        rows = self._rows()
-        folder = os.path.dirname(self.path)
-        return {} if rows is None else names_of_codes(rows.column(label), folder, request)
-
-
-def _find_roles(
-    first: _FirstRows,
-    given: Mapping[str, str | None],
-    rows: TableOf,
-    declared: Collection[str],
-    usual: Mapping[str, Sequence[str]],
-) -> dict[str, Any]:
-    """Return role -> column; none of `declared` by its name, unless its type suits it."""
-    path, schema = first.path, first.schema
-    names, types = schema.names, dict(zip(schema.names, schema.types, strict=True))
-    check_names(path, names)
-    if "" in names:
-        raise UsageError(
-            f"column {names.index('') + 1} of {path} has no name: "
-            "name it, or leave it out (pandas: to_csv(index=False))"
-        )
-
-    def suits(role: str, name: str) -> bool:
-        kind = types[name]
-        if role == "label" and is_list(kind):
-            return False  # several labels a row; a schema may still use it
-        if role == "label" and pa.types.is_floating(kind):
-            # A number of a table without images is a value to predict.
-            is_table_of_values = name in declared or rows is TableOf.RECORDS
-            return not is_table_of_values and can_be_classes(first.column(name))
-        return name not in declared or can_be_text(kind)
-
-    missing = f"is not in {path}, which has the columns {quoted(names)}"
-    roles = find_roles(names, given, missing, suits, usual, spelled=folded)
-    if usual is not ROLE_COLUMNS:  # a column called id may number the boxes
-        roles |= {"image": roles["image"] or roles["id"], "id": given.get("id")}
-    if rows is TableOf.RECORDS:
-        return roles | {"image": None, "size": None}
-    if rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
-        roles["image"] = roles["image"] or roles["id"] or ("stem" if "stem" in types else None)
-    if roles["image"] is None:
-        raise UsageError(
-            f"{path} has the columns {quoted(names)}: "
-            "set --image-column to the one with the image paths; for records without images, "
-            "give --schema records, or a schema of your own without an image"
-        )
-    return roles
-
-
 def _format_of(request: SourceRequest, path: str) -> str:
     kind = table_format(path)
     if kind is not None:
         return kind
-    is_json = path.lower().endswith(".json")
-    hint = "; a .json must be COCO's, with a list of `images`" if is_json else ""
+    hints = {
+        "json": "; a .json must be COCO's, with a list of `images`",
+        **dict.fromkeys(("npy", "npz"), "; NumPy arrays are written from Python, with `sw.write`"),
+        **dict.fromkeys(("arrow", "feather", "ipc"), "; save an Arrow file as Parquet"),
+    }
+    hint = hints.get(extension_of(path), "")
     raise UsageError(
         f"{request.argument} {path} is a file without a table's extension ({_ENDINGS}); "
         f"give a folder or a table{hint}"
@@ -711,9 +634,6 @@ def _raw_references(
     labels, no_class = pa.nulls(raw.num_rows, pa.string()), np.zeros(raw.num_rows, bool)
     if table.label is not None:
         labels, no_class = class_texts(raw.column(table.label), table.label)
-    if table.code_names:
-        codes, names = map(pa.array, zip(*table.code_names.items(), strict=True))
-        labels = pc.coalesce(names.take(pc.index_in(labels, value_set=codes)), labels)
     rows = pa.array(np.arange(first_row, first_row + raw.num_rows))
     folder = table.folder_of(name)
     paths = pc.fill_null(role_text(raw, table.image), "")
@@ -797,18 +717,6 @@ def escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def check_sizes(kind: pa.DataType, name: str) -> None:
-    """Check that a column can hold sizes in bytes.
-
-    Raises:
-        BuildError: It does not hold whole numbers.
-    """
-    if not pa.types.is_integer(kind):
-        raise BuildError(
-            f"--size-column {name!r} is of type {kind}; it must hold bytes as whole numbers"
-        )
-
-
 def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBatch | Reject]:
     """Yield a reject for each invalid size, then the references with `num_bytes` as int64.
 
@@ -839,35 +747,3 @@ def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBa
         yield from reject_rows(batch, mask, reason, detail)
     batch = keep_rows(batch, (sizes > 0) & (sizes <= MAX_IMAGE_BYTES))
     yield set_column(batch, "num_bytes", batch.column("num_bytes").cast(pa.int64()))
-
-
-def names_of_codes(labels: pa.Array, folder: str, request: SourceRequest) -> dict[str, str]:
-    """Return code -> name; {} if the first labels are no codes, or no file has their names.
-
-    Args:
-        labels: The first labels of a table.
-        folder: The table's folder.
-        request: The request for INPUT.
-
-    Raises:
-        UsageError: A file of names is neither UTF-8 nor UTF-16.
-        StorageError: The folder or a file cannot be read.
-    """
-    first = next((label for label in labels.to_pylist() if label), "")
-    if _CODE.fullmatch(str(first)) is None:
-        return {}
-    found: dict[str, str] = {}
-    for name in filter(_FILE.fullmatch, request.listings.look_in(folder).files):
-        path = f"{folder}/{name}"
-        try:
-            text = decode_text(files_of(path, request.storage).read_bytes(path))
-        except UnicodeError as error:
-            raise UsageError(f"{path} is {error}") from error
-        found |= {row[0]: row[1] for row in csv.reader(text.splitlines()) if len(row) > 1}
-    if not found:
-        _LOG.warning(
-            "the labels of %s are codes such as %s: for their names, put Open Images' "
-            "class-descriptions.csv or class-descriptions-boxable.csv into %s",
-            *(request.uri, first, folder),
-        )
-    return distinct_names(found)

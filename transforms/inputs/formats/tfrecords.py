@@ -5,6 +5,7 @@ Images are read in place, not copied or re-encoded.
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
@@ -29,8 +30,6 @@ from shardwright.transforms.inputs.columns import (
     IMAGE_NAMES,
     Columns,
     extra_feature,
-    find_roles,
-    image_column,
     said_kinds,
 )
 from shardwright.transforms.inputs.file_rules import size_problem
@@ -51,8 +50,7 @@ from shardwright.transforms.inputs.input_files import (
     find_files,
     state_of,
 )
-from shardwright.transforms.inputs.label_values import class_text
-from shardwright.transforms.inputs.rows import NumberedRow, RawRows, list_rows, raw_rows
+from shardwright.transforms.inputs.rows import NumberedRow, RawRows, columns_of, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.references import BATCH_ROWS, ImagePlace
@@ -64,12 +62,11 @@ ID_NAMES = ("id", "image_id", "image/filename", "image/source_id")
 # Model Garden's features of the encoded image: recomputed when a record is written.
 _DERIVED = ("image/format", "image/height", "image/width")
 _LABEL_TEXT = "image/class/text"
-WHOLE_RECORD = "record"  # the column of records that are not tf.Examples
 LOOK_FILES, LOOK_RECORDS = 3, 100  # the first records of the first non-empty files are examined
 _MODEL_GARDEN = "image/"
+_GZIP = b"\x1f\x8b\x08"
 MAX_BATCH_BYTES = 16 << 20  # of values in a batch, because a feature may be large
 _BUFFER_BYTES = 1 << 20
-_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 # x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz, and x.record of the
 # Object Detection API; also a bare train-00000-of-01024, and TFX's data_tfrecord-00000-of-00001.gz.
 _NAME = re.compile(
@@ -91,13 +88,11 @@ class RecordLayout(Columns):
         left_out: Keys that are recomputed from the image.
         may_lack_images: True if a record without an image is not a reject.
         detection: The features of boxes, which become objects, or None.
-        is_of_bytes: True if records are not parsed, but fill one column with all their bytes.
     """
 
     left_out: tuple[str, ...] = ()
     may_lack_images: bool = False
     detection: DetectionKeys | None = None
-    is_of_bytes: bool = False
 
     @property
     def has_images(self) -> bool:
@@ -122,8 +117,7 @@ def make_layout(
         UsageError: No feature holds images, or a given feature is missing or does not suit its
             role.
     """
-    given, place = request.columns, request.uri
-    said = said_kinds(given, request.kinds)
+    said = said_kinds(request.columns, request.kinds)
     features = {
         key: replace(one, images=one.kinds["bytes_list"] if said[key] in PICTURES else 0)
         if key in said
@@ -131,41 +125,26 @@ def make_layout(
         for key, one in seen.features.items()
     }
     seen = RecordStatistics(seen.num_records, features)  # with the kinds that the user says
-    missing = f"is not in the records of {place}, which have {seen}"
-    image = None
-    if request.image is not None:
-        image = _image_key(seen, given.get("image"), place, stated, missing)
-
-    def suits(role: str, key: str) -> bool:
-        if seen.has_images(key):
-            return False
-        if role == "label":
-            return seen.can_be_labels(key)
-        return seen.is_scalar(key) and seen.stored(key) != pa.float32()
-
     usual = {
         "label": (*filter(None, [stated.label]), *LABEL_NAMES),
-        "id": (*filter(None, [stated.id]), *ID_NAMES),
+        "id": [*filter(seen.is_scalar, (*filter(None, [stated.id]), *ID_NAMES))],
         "split": (),
         "group": (),
     }
-    roles = find_roles(
-        [*seen.features],
-        given,
-        missing,
-        lambda role, key: key not in request.kinds and suits(role, key),
-        usual,
+    found = columns_of(
+        seen.as_rows(),
+        [*filter(seen.has_images, seen.features)],
+        request,
+        f"the records of {request.uri}",
+        usual=usual,
+        images=(*filter(None, [stated.image]), *IMAGE_NAMES),
     )
-    for role, key in roles.items():
-        if key is not None and not suits(role, key):
-            raise UsageError(
-                f"--{role}-column {key!r} of {place} must be one whole number or text in each "
-                "record"
-            )
+    assert found is not None  # forced
+    image, label = found.image, found.label or ""
+    roles: dict[str, Any] = found.roles
     kinds = {
         key: pa.string() if seen.stored(key) == pa.binary() else seen.stored(key)
-        for key in (image, *roles.values())
-        if key is not None
+        for key in roles.values()
     }
     left_out = tuple(key for key in seen.features if image and key in stated.derived)
     if image == "image/encoded" and not stated.derived:
@@ -180,12 +159,10 @@ def make_layout(
     for key, feature in known.items():
         value = seen.stored(key)
         kinds[key] = value if feature.stored_shape == () else pa.list_(value)
-    label = roles["label"]
-    names = stated.class_names_of(label) if label and kinds[label] != pa.string() else None
+    names = stated.names.get(label) if label and kinds[label] != pa.string() else None
     return RecordLayout(
         columns=pa.schema([*kinds.items(), *boxes.items()]),
         detection=detection,
-        image=image,
         **roles,
         pictures=tuple(filter(seen.has_images, known)),
         class_names={key: one.names for key, one in known.items() if one.names}
@@ -194,29 +171,6 @@ def make_layout(
         left_out=left_out,
         may_lack_images=request.may_lack_images,
     )
-
-
-def _image_key(
-    seen: RecordStatistics, given: str | None, place: str, stated: Stated, missing: str
-) -> str:
-    if given is not None:
-        if given not in seen.features:
-            raise UsageError(f"--image-column {given!r} {missing}")
-        if not seen.has_images(given):
-            raise UsageError(
-                f"--image-column {given!r} of {place} does not hold one encoded image "
-                "(JPEG, PNG, ...) in each record"
-            )
-        return given
-    images = [key for key in seen.features if seen.has_images(key)]
-    usual = (*filter(None, [stated.image]), *IMAGE_NAMES)
-    found = image_column(images, f"the records of {place} hold several images", usual)
-    if found is None:
-        raise UsageError(
-            f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have "
-            f"{seen}: choose --image-column, or for records without images give --schema records"
-        )
-    return found
 
 
 def _feature_of(key: str, seen: RecordStatistics, stated: Stated) -> Feature:
@@ -326,20 +280,7 @@ class TFRecordSource(FilesSource):
 def _layout_of(
     request: SourceRequest, files: tuple[InputFile, ...], stated: Stated
 ) -> RecordLayout:
-    may_be_bytes = request.image is None and WHOLE_RECORD in request.kinds
-    try:
-        seen = statistics_of(_first_records(files, request.storage), request.uri)
-    except UsageError:
-        if not may_be_bytes:
-            raise
-        seen = RecordStatistics(0, {})
-    if may_be_bytes and WHOLE_RECORD not in seen.features:
-        request.refuse_columns("of TFRecord records that are not tf.Examples")
-        return RecordLayout(
-            columns=pa.schema([(WHOLE_RECORD, pa.binary())]),
-            known={WHOLE_RECORD: Feature(WHOLE_RECORD, FeatureKind.BYTES)},
-            is_of_bytes=True,
-        )
+    seen = statistics_of(_first_records(files, request.storage), request.uri)
     folder = Folder(os.path.dirname(files[0].uri), request.storage, None)
     detection = None if request.image is None else DetectionKeys.find(seen, folder, request.kinds)
     return make_layout(seen, request, stated, detection)
@@ -465,8 +406,6 @@ class _RowMaker:
             ValueError, ExampleFault: It cannot be a reference.
         """
         layout = self._layout
-        if layout.is_of_bytes:
-            return {WHOLE_RECORD: frame.data}
         block, spans = self._features(frame.data)
         row = {
             key: self._picture(key, block, spans, frame)
@@ -532,8 +471,6 @@ class _RowMaker:
         try:
             if kind == pa.string():
                 return value.decode().strip() or None
-            if key == self._layout.label:
-                class_text(value)
         except UnicodeDecodeError as error:
             raise ValueError(f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
         return value
@@ -591,11 +528,15 @@ def open_tfrecord(uri: str, storage: StorageOptions) -> Iterator[tuple[BinaryIO,
     """
     try:
         with files_of(uri, storage).open_stream(uri) as file:
-            is_compressed = _is_compressed(file.read(HEADER_BYTES))
+            header = file.read(HEADER_BYTES)
+            is_gzip, is_compressed = header.startswith(_GZIP), _is_compressed(header)
             file.seek(0)
             plain: Any = file
-            if is_compressed:
-                plain = io.BufferedReader(_Inflated(file), _BUFFER_BYTES)
+            if is_gzip and is_compressed:
+                plain = gzip.GzipFile(fileobj=file)
+            elif is_compressed:  # Arrow reads zlib, too
+                packed = pa.CompressedInputStream(pa.PythonFile(file, "r"), "gzip")
+                plain = io.BufferedReader(packed, _BUFFER_BYTES)
             yield plain, is_compressed
     except OSError as error:
         if isinstance(error, StorageError):
@@ -622,7 +563,7 @@ def read_frames(file: BinaryIO, num_bytes: int | None = None) -> Iterator[Record
                 return
             offset = fault.next_offset
             continue
-        except (EOFError, zlib.error) as error:
+        except (EOFError, OSError, zlib.error) as error:
             told = f"the file cannot be unpacked any further: {error}"
             yield RecordFault(offset, told, is_truncated=True)
             return
@@ -642,33 +583,4 @@ def _is_compressed(header: bytes) -> bool:
     is_zlib = (
         len(header) > 1 and header[0] & 0x0F == 8 and int.from_bytes(header[:2], "big") % 31 == 0
     )  # RFC 1950
-    return is_zlib or header.startswith(b"\x1f\x8b\x08")
-
-
-class _Inflated(io.RawIOBase):
-    """A gzip or zlib stream as a file; other streams may follow, as `cat a.gz b.gz` writes them."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        super().__init__()
-        self._file = file
-        self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = b""
-        while not data:
-            # `unconsumed_tail` is input for which the last call had no room in its output.
-            before = self._inflate
-            packed = before.unconsumed_tail or before.unused_data or self._file.read(_BUFFER_BYTES)
-            if before.eof:
-                if not packed.strip(b"\0"):  # the padding of a tape or a disk
-                    return 0
-                self._inflate = zlib.decompressobj(_GZIP_OR_ZLIB)
-            elif not packed:
-                raise EOFError("the compressed file ended before its end mark")
-            # Bounded, because a few bytes may inflate to gigabytes.
-            data = self._inflate.decompress(packed, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    return is_zlib or header.startswith(_GZIP)

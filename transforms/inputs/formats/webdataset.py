@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,32 +35,23 @@ from shardwright.transforms.inputs.formats.archives import (
     place_member,
     until_fault,
 )
-from shardwright.transforms.inputs.formats.record_columns import NOT_FITTING
 from shardwright.transforms.inputs.formats.tars import TarSource, tar_stem
 from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
-from shardwright.transforms.inputs.label_values import can_be_classes, class_text
-from shardwright.transforms.inputs.rows import NumberedRow, list_rows, raw_rows
+from shardwright.transforms.inputs.rows import NOT_FITTING, NumberedRow, list_rows, raw_rows
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.references import ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason
 
 LABEL, CAPTION, JSON = "cls", "txt", "json"
-_CLASS = f".{LABEL}"
-# Arrow type of a field -> Python's types of its values, and the integers that it holds exactly.
-_FIELD_TYPES: Mapping[pa.DataType, tuple[tuple[type, ...], range]] = {
-    pa.bool_(): ((bool,), range(0)),
-    pa.int64(): ((int,), range(-(2**63), 2**63)),
-    pa.float64(): ((float, int), range(-(2**53), 2**53 + 1)),
-    pa.string(): ((str,), range(0)),
-}
+# Columns of a sample besides the fields of its json.
+_IMAGE, _ID, _CLASS, _FOLDER, _SPLIT = ".image", ".id", ".cls", ".folder", ".split"
+_FIELD_TYPES = (pa.bool_(), pa.int64(), pa.float64(), pa.string())
 _EMPTY: tuple[object, ...] = (None, [])  # values of a json that have no type
 _TEXTS = frozenset({LABEL, CAPTION, JSON})
 COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # with these, an image forms a sample
 _MAX_TEXT_BYTES = 16 << 20
-_KEY = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
-_DOTTED_KEY = re.compile(r"((?:.*/)?[^./][^/]*)\.([^./]+)", re.DOTALL)
 _JSON_ROLES = ("label", "id", "split", "group")
 _TAKEN_NAMES = frozenset({"image", "id", "label"})  # features of every dataset
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
@@ -90,6 +81,27 @@ class Sample:
         """The suffixes of images, the main one first: `jpg` before `seg.png`, else in order."""
         return sorted(filter(is_image_suffix, self.sizes), key=lambda suffix: "." in suffix)
 
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of its json, {} without one; ValueError if it is invalid."""
+        try:
+            text = decode_text(self.texts.get(JSON, b"{}"))
+            fields = json.loads(text)
+            if "\\u" in text:  # half of a surrogate pair is not text
+                json.dumps(fields, ensure_ascii=False).encode()
+            if not isinstance(fields, dict):
+                raise ValueError("it is not an object with fields")
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"the json cannot be read: {error}") from error
+        return fields
+
+    def text(self, suffix: str) -> str | None:
+        """Return the text of a member, None without it; ValueError if it is not UTF-8."""
+        try:
+            return decode_text(self.texts[suffix]) if suffix in self.texts else None
+        except UnicodeError as error:
+            raise ValueError(f"the .{suffix} is {error}") from error
+
 
 def is_image_suffix(suffix: str) -> bool:
     """Return whether a suffix, such as "jpg" or "seg.png", is an image's."""
@@ -101,8 +113,10 @@ def split_key(path: str, *, keys_have_dots: bool = False) -> tuple[str, str] | N
 
     The suffix begins at the first dot, as webdataset has it, or at the last one.
     """
-    match = (_DOTTED_KEY if keys_have_dots else _KEY).fullmatch(path)
-    return (match[1], match[2].lower()) if match else None
+    folder, slash, name = path.rpartition("/")
+    stem, _, suffix = name.rpartition(".") if keys_have_dots else name.partition(".")
+    is_part = stem and suffix and not stem.startswith(".")
+    return (f"{folder}{slash}{stem}", suffix.lower()) if is_part else None
 
 
 def read_samples(
@@ -129,10 +143,8 @@ def read_samples(
         found = split_key(member.path, keys_have_dots=keys_have_dots)
         problem = path_problem(member.path)
         if found is None or problem:
-            yield (
-                member.path,
-                problem or (RejectReason.OTHER_FILE, "not in a sample: its name has no suffix"),
-            )
+            other = RejectReason.OTHER_FILE, "not in a sample: its name has no suffix"
+            yield member.path, problem or other
             continue
         key, suffix = found
         # The same suffix again begins another sample: shards may repeat a key.
@@ -141,36 +153,25 @@ def read_samples(
             sample = None
         sample = sample or Sample(key)
         sample.sizes[suffix] = member.num_bytes
-        _take(sample, suffix, member, archive, writer)
+        if is_image_suffix(suffix) and archive:
+            place = member_problem(member) or place_member(member, archive, writer)
+            if isinstance(place, ImagePlace):
+                sample.pictures[suffix] = place
+            else:
+                problem = place
+        elif suffix in _TEXTS:
+            problem = member.problem
+            if member.num_bytes > _MAX_TEXT_BYTES:
+                told = f"its .{suffix} is too large: {member.num_bytes} bytes"
+                problem = RejectReason.BAD_VALUE, told
+            if problem is None:
+                with archive_faults(), member.open() as file:
+                    sample.texts[suffix] = file.read(member.num_bytes)
+                if len(sample.texts[suffix]) != member.num_bytes:
+                    raise ArchiveFault(RejectReason.TRUNCATED, f"it ends inside {member.path!r}")
+        sample.problem = sample.problem or problem
     if sample is not None:
         yield sample
-
-
-def _take(
-    sample: Sample,
-    suffix: str,
-    member: Member,
-    archive: Archive | None,
-    writer: SpoolWriter | None,
-) -> None:
-    if is_image_suffix(suffix) and archive:
-        found = member_problem(member) or place_member(member, archive, writer)
-        if isinstance(found, ImagePlace):
-            sample.pictures[suffix] = found
-        else:
-            sample.problem = sample.problem or found
-    elif suffix in _TEXTS:
-        if member.problem or member.num_bytes > _MAX_TEXT_BYTES:
-            problem = member.problem or (
-                RejectReason.BAD_VALUE,
-                f"its .{suffix} is too large: {member.num_bytes} bytes",
-            )
-            sample.problem = sample.problem or problem
-            return
-        with archive_faults(), member.open() as file:
-            sample.texts[suffix] = file.read(member.num_bytes)
-        if len(sample.texts[suffix]) != member.num_bytes:
-            raise ArchiveFault(RejectReason.TRUNCATED, f"it ends inside {member.path!r}")
 
 
 def num_paired(samples: Sequence[Sample]) -> int:
@@ -182,10 +183,7 @@ def num_paired(samples: Sequence[Sample]) -> int:
 
 
 def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.DataType], list[str]]:
-    """Return the Arrow types of fields with scalars, or lists of them, and the other fields.
-
-    All values of a typed field have one type; both results are in order of appearance.
-    """
+    """Return the Arrow types of fields with scalars, or lists of them, and the other fields."""
     kinds = {}
     names = dict.fromkeys(name for record in records for name in record)
     for name in filter(None, names):
@@ -193,51 +191,33 @@ def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.Dat
         items = chain.from_iterable(one if isinstance(one, list) else [one or 0] for one in values)
         if not all(isinstance(item, str | int | float) for item in items):
             continue  # Arrow's own types for objects and nested lists may be deep
-        try:
+        with suppress(*NOT_FITTING):
             kind = pa.array(values).type
-        except NOT_FITTING:
-            continue
-        item_kind = kind.value_type if pa.types.is_list(kind) else kind
-        # Arrow makes 0.0 of the False in [0.0, False].
-        if item_kind in _FIELD_TYPES and all(fits(value, kind) for value in values):
-            kinds[name] = kind
+            if (kind.value_type if pa.types.is_list(kind) else kind) in _FIELD_TYPES:
+                kinds[name] = kind
     # Without one without any value: a later value of it rejects its sample.
     filled = {name for record in records for name, value in record.items() if value not in _EMPTY}
     return kinds, [name for name in names if name not in kinds and name in filled]
 
 
-def fits(value: object, kind: pa.DataType) -> bool:
-    """Return whether a field's value fits its type without a loss; a missing value fits any.
-
-    Arrow would take 20 times as long for a value.
-    """
-    if value is None:
-        return True
-    is_list = pa.types.is_list(kind)
-    types, integers = _FIELD_TYPES[kind.value_type if is_list else kind]
-    items = value if isinstance(value, list) else [value]
-    return isinstance(value, list) == is_list and all(
-        type(item) in types and (type(item) is not int or item in integers) for item in items
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleLayout(Columns):
-    """The columns that samples become; those with a role, `.image` and others, are no features.
+    """The columns that samples become: fields of the json, captions, images, and some of its own.
 
     Attributes:
-        json_roles: Role -> field of the json.
-        label_source: The members or the field of the json that hold labels; "" if the folders do.
-        fields: The json's fields that become features, and their types.
+        fields: The json's fields with a role or a feature.
         ignored: Suffixes and fields that are not used.
         keys_have_dots: As for `split_key`.
     """
 
-    json_roles: Mapping[str, str]
-    label_source: str
-    fields: Mapping[str, pa.DataType]
+    fields: tuple[str, ...]
     ignored: tuple[str, ...]
     keys_have_dots: bool
+
+    @property
+    def label_source(self) -> str:
+        """The members or the field of the json that hold labels; "" if the folders do."""
+        return "" if self.label in (None, _FOLDER) else str(self.label)
 
     def values_of(self, sample: Sample, main: str) -> dict[str, Any]:
         """Return the values and images of a sample without a `problem`, by column.
@@ -245,41 +225,33 @@ class SampleLayout(Columns):
         Raises:
             ValueError: The sample cannot be a record; the message says why.
         """
-        fields = _fields_of(sample)
-        for name, kind in self.fields.items():
-            if not fits(fields.get(name), kind):
-                raise ValueError(
-                    f"the json's {name!r} is {_shown(fields[name])}, but others are {kind}"
-                )
-        values = {name: fields.get(name) for name in self.fields}
+        fields = sample.fields
         names = {suffix: _picture_name(suffix) for suffix in sample.pictures if suffix != main}
         further = {suffix: name for suffix, name in names.items() if name in self.pictures}
         self._refuse_unseen(sample, fields, {JSON, main, *further})
+        values = {name: fields.get(name) for name in self.fields}
         for suffix, name in further.items():
             if name in values:
                 both = " and ".join(one for one in further if further[one] == name)
                 raise ValueError(f"it has {both}, which are both the image {name!r}")
             values[name] = sample.pictures[suffix]
-        for role, name in self.json_roles.items():
-            values[f".{role}"] = _role_text(fields.get(name), role, name)
-        if self.label_source == _CLASS:
-            label = class_text(_text_of(sample, LABEL))
+        if self.label == _CLASS:
+            label = (sample.text(LABEL) or "").strip() or None
             # "007" and "7" are the same class: members of a class are often padded.
             is_number = label is not None and _WHOLE_NUMBER.fullmatch(label)
-            values[".label"] = str(int(label)) if label and is_number else label
+            values[_CLASS] = str(int(label)) if label and is_number else label
         if CAPTION in self.known:
-            values[CAPTION] = _text_of(sample, CAPTION)
-        return values | {".image": sample.pictures[main]}
+            values[CAPTION] = sample.text(CAPTION)
+        return values | {_IMAGE: sample.pictures[main]}
 
     def _refuse_unseen(self, sample: Sample, fields: Mapping[str, Any], used: set[str]) -> None:
         """Raise ValueError for what no first sample has: there is no column that it could fill."""
-        used.update([LABEL] * (self.label_source == _CLASS) + [CAPTION] * (CAPTION in self.known))
+        used.update([LABEL] * (self.label == _CLASS) + [CAPTION] * (CAPTION in self.known))
         left = [f".{suffix}" for suffix in sample.sizes if suffix not in used]
-        names = {*self.fields, *self.json_roles.values()}
         left += [
             f"the json's {name}"
             for name, value in fields.items()
-            if name not in names and value not in _EMPTY
+            if name not in self.fields and value not in _EMPTY
         ]
         for one in left:
             if one not in self.ignored:
@@ -287,79 +259,76 @@ class SampleLayout(Columns):
 
 
 def learn_layout(
-    samples: Sequence[Sample],
-    columns: Mapping[str, str | None],
-    declared: Collection[str] = (),
-    *,
-    keys_have_dots: bool = False,
+    samples: Sequence[Sample], request: SourceRequest, *, keys_have_dots: bool = False
 ) -> SampleLayout:
     """Infer the layout of samples.
 
     Args:
         samples: The first ones; those with invalid json are skipped here, and rejected later.
-        columns: Role -> field of the json given by an option, or None.
-        declared: Fields that `--schema` fills features from, whatever their role.
+        request: The request for INPUT.
         keys_have_dots: As for `split_key`.
 
     Raises:
-        UsageError: No json has that field, or no field can have that role.
+        UsageError: No json has a given field, or no field can have its role.
     """
+    for role, given in request.columns.items():
+        if given is not None and role not in _JSON_ROLES:
+            raise UsageError(
+                f"--{role}-column is for a table: the image of a sample is one of its members"
+            )
     records = []
     for sample in samples:
         with suppress(ValueError):  # its json is invalid
-            records.append(_fields_of(sample))
-    kinds, others = infer_fields(records)
-    suffixes = dict.fromkeys(suffix for sample in samples for suffix in sample.sizes)
-    asked = columns.get("label") is not None  # then it is the label, whatever else could be
-    has_labels = not asked and LABEL in suffixes
-    roles = _find_roles(kinds, columns, has_labels, records)
+            records.append(sample.fields)
     further = (suffix for sample in samples for suffix in sample.image_suffixes[1:])
     pictures = dict.fromkeys(map(_picture_name, further), pa.null())
-    captions = {CAPTION: pa.string()} if CAPTION in suffixes else {}
+    suffixes = dict.fromkeys(suffix for sample in samples for suffix in sample.sizes)
+    own = dict.fromkeys((_ID, _CLASS, _FOLDER, _SPLIT, CAPTION), pa.string())
+    kinds, others = infer_fields(records)
+    others += [name for name in kinds if name in own | pictures]
+    kinds = {name: kind for name, kind in kinds.items() if name not in others}
+    asked = request.columns.get("label") is not None  # then it is the label, whatever else could be
+    has_labels = not asked and LABEL in suffixes
+    # With a .cls, the json's `label` is not the label.
+    by_name = ("split",) if has_labels else ("label", "split")
+    usual = {role: ROLE_COLUMNS[role] if role in by_name else () for role in _JSON_ROLES}
+    rows = pa.RecordBatch.from_pylist(records, schema=pa.schema(kinds))
+    roles = find_roles(rows, request, "the samples' json", usual)
     # A feature of one of these names would replace that of every dataset.
-    taken = {*_TAKEN_NAMES, *roles.values()}.difference(declared) | {CAPTION, *pictures}
-    own: dict[str, Any] = {role: f".{role}" for role in _JSON_ROLES}
-    # Numbers to predict, in place of a class.
-    is_target = kinds.get("label") == pa.float64() and not has_labels and "label" not in roles
-    if is_target:
-        taken -= {own.pop("label"), "label"}
-    fields = {name: kind for name, kind in kinds.items() if name not in taken}
-    extras = captions | fields
-    known = {
-        name: Feature(name, FeatureKind.TEXT)
-        for name, kind in extras.items()
-        if kind == pa.string()
-    } | {
-        name: Feature(name, FeatureKind.MASK if re.search("mask|seg", name) else FeatureKind.IMAGE)
-        for name in pictures
-    }
+    taken = {*_TAKEN_NAMES, *roles.values()}.difference(request.kinds)
+    label = _CLASS if has_labels else roles["label"] or _FOLDER
+    if label == _FOLDER and kinds.get("label") == pa.float64():  # numbers to predict
+        label = None
+        taken -= {"label"}
+    features = [name for name in kinds if name not in taken]
+    used = {*features, *filter(None, roles.values())}
+    captions = [CAPTION] * (CAPTION in suffixes)
+    texts = (name for name in (*captions, *features) if kinds.get(name, pa.string()) == pa.string())
+    unused = (
+        one
+        for one in suffixes
+        if not (one in COMPANIONS or is_image_suffix(one)) or (asked and one == LABEL)
+    )
     return SampleLayout(
-        columns=pa.schema(
-            {
-                ".image": pa.null(),
-                **dict.fromkeys(own.values(), pa.string()),
-                **extras,
-                **pictures,
-            }
-        ),
-        image=".image",
-        **own,
+        columns=pa.schema({**own, **kinds, _IMAGE: pa.null(), **pictures}),
+        image=_IMAGE,
+        label=label,
+        id=roles["id"] or _ID,
+        split=roles["split"] or _SPLIT,
+        group=roles["group"],
         pictures=tuple(pictures),
-        known=known,
-        json_roles=roles,
-        label_source=_CLASS if has_labels else roles.get("label", ""),
-        fields=fields,
+        known={name: Feature(name, FeatureKind.TEXT) for name in texts}
+        | {
+            name: Feature(
+                name, FeatureKind.MASK if re.search("mask|seg", name) else FeatureKind.IMAGE
+            )
+            for name in pictures
+        },
+        brought=(*captions, *features, *pictures),
+        fields=tuple(name for name in kinds if name in used),
         ignored=(
-            *(
-                f".{one}"
-                for one in suffixes
-                if not (one in COMPANIONS or is_image_suffix(one)) or (asked and one == LABEL)
-            ),
-            *(
-                f"the json's {name}"
-                for name in (*kinds, *others)
-                if name not in {*fields, *roles.values()}
-            ),
+            *map(".{}".format, unused),
+            *(f"the json's {name}" for name in (*kinds, *others) if name not in used),
         ),
         keys_have_dots=keys_have_dots,
     )
@@ -368,77 +337,6 @@ def learn_layout(
 def _picture_name(suffix: str) -> str:
     """Return the feature of a further image: "seg" for `seg.png` and `seg.jpg`."""
     return suffix.rpartition(".")[0] or suffix
-
-
-def _find_roles(
-    kinds: Mapping[str, pa.DataType],
-    columns: Mapping[str, str | None],
-    has_labels: bool,
-    records: Sequence[Mapping[str, Any]],
-) -> dict[str, str]:
-    for role, given in columns.items():
-        if given is not None and role not in _JSON_ROLES:
-            raise UsageError(
-                f"--{role}-column is for a table: the image of a sample is one of its members"
-            )
-
-    def suits(role: str, name: str) -> bool:
-        if role == "label" and kinds[name] == pa.float64():
-            return can_be_classes(pa.array([one.get(name) for one in records], pa.float64()))
-        return kinds[name] in (pa.string(), pa.int64()) or (
-            role == "label" and kinds[name] == pa.bool_()
-        )
-
-    # With a .cls, the json's `label` is not the label.
-    by_name = ("split",) if has_labels else ("label", "split")
-    roles = find_roles(
-        [*kinds],
-        columns,
-        f"is not a field of the samples' json, which has {', '.join(kinds) or 'none'}",
-        suits,
-        {role: ROLE_COLUMNS[role] if role in by_name else () for role in _JSON_ROLES},
-    )
-    return {role: name for role, name in roles.items() if name is not None}
-
-
-def _fields_of(sample: Sample) -> Mapping[str, Any]:
-    """Return the fields of a sample's json, {} without one.
-
-    Raises:
-        ValueError: It is not an object, or holds half of a surrogate pair, which is not text.
-    """
-    try:
-        text = decode_text(sample.texts.get(JSON, b"{}"))
-        fields = json.loads(text)
-        if "\\u" in text:
-            json.dumps(fields, ensure_ascii=False).encode()  # fails for such a half as an escape
-        if not isinstance(fields, dict):
-            raise ValueError("it is not an object with fields")
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the json cannot be read: {error}") from error
-    return fields
-
-
-def _text_of(sample: Sample, suffix: str) -> str | None:
-    data = sample.texts.get(suffix)
-    try:
-        return None if data is None else decode_text(data)
-    except UnicodeError as error:
-        raise ValueError(f"the .{suffix} is {error}") from error
-
-
-def _role_text(value: object, role: str, name: str) -> str | None:
-    if role == "label" or not isinstance(value, float):
-        try:
-            return class_text(value)
-        except ValueError as error:
-            raise ValueError(f"the json's {name!r}: {error}") from error
-    raise ValueError(f"the json's {name!r} is {_shown(value)}; it must be text or a whole number")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -489,7 +387,7 @@ class WebDatasetSource(TarSource):
             ],
             archives,
         )
-        samples = learn_layout(found, request.columns, request.kinds, keys_have_dots=keys_have_dots)
+        samples = learn_layout(found, request, keys_have_dots=keys_have_dots)
         told = [describe_files(request, archives, "WebDataset shard")]
         told += [f"labels from {samples.label_source}"] if samples.label_source else []
         told += [f"features {', '.join(samples.extras)}"] if samples.extras else []
@@ -498,7 +396,7 @@ class WebDatasetSource(TarSource):
             WebDatasetSource,
             ", ".join(told) + layout.describe(),
             columns=None,
-            states_splits=layout.states_splits or "split" in samples.json_roles,
+            states_splits=layout.states_splits or samples.split != _SPLIT,
             labels_from=samples.label_source or layout.labels_from,
             labels_are_names=not samples.label_source,
             request=request,
@@ -578,10 +476,7 @@ def _row(
             problem = RejectReason.BAD_VALUE, str(error)
         else:
             split, label = source.layout.place_of(file, f"{sample.key}.")
-            if not source.samples.label_source:
-                row[".label"] = label
-            row[".id"] = row.get(".id") or name
-            row[".split"] = row.get(".split") or split
+            row |= {_ID: name, _SPLIT: split, _FOLDER: label}
             return number, row
     assert problem is not None
     return Reject(name, f"{file.uri}#{sample.key}", *problem)
