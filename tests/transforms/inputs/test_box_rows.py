@@ -161,7 +161,7 @@ COLUMNS = "image,xmin,ymin,xmax,ymax,label\n"
 @pytest.mark.parametrize(("table", "reason", "told"), [
     ("a.png,x,2,12,12,cat\na.png,4,2,12,12,cat\n", "bad_value", "row 0: xmin is 'x', not a number"),
     ("a.png,4,,12,12,cat\n", "bad_value", "only some of xmin, ymin, xmax, ymax have a value"),
-    ("a.png,4,2,12,12,\n", "bad_value", "row 0: label has no class for its box"),
+    ("a.png,4,2,12,12,\n", "bad_value", "row 0: label has no class in UTF-8 for its box"),
     ("a.png,4,2,12,12,cat\na.png,.1,.1,.2,.3,cat\n", "bad_value",
      "row 1: its box is a fraction of the image, and those of other rows are in pixels"),
     ("gone.png,4,2,12,12,cat\n", "missing_file", "there is no such file"),

@@ -94,8 +94,8 @@ def test_hub_parquet(tmp_path: Path, names: Any, as_lists: bool) -> None:
     ({"bbox": [[4, 2, 8, 10]], "label": []}, "'label' has 0 values, and 'bbox' has 1"),
     ({"bbox": [[4, 2, 8]], "label": ["cat"]}, "bbox is [4, 2, 8], not [x, y, width, height]"),
     ({"bbox": [[0.1, 0.1, 0.5, 0.5]], "label": ["cat"]}, "must be [x, y, width, height] in pixels"),
-    ({"bbox": [[4, 2, 8, 10]], "label": [None]}, "an object has no label"),
-    ({"bbox": [[4, 2, 8, 10]], "label": [" "]}, "an object has no label"),
+    ({"bbox": [[4, 2, 8, 10]], "label": [None]}, "objects: label has no class"),
+    ({"bbox": [[4, 2, 8, 10]], "label": [" "]}, "objects: label has no class"),
 ])  # fmt: skip
 def test_bad_objects(tmp_path: Path, objects: Any, told: str) -> None:
     good = {"bbox": [[4, 2, 8, 10]], "label": ["cat"]}

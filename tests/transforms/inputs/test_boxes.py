@@ -79,9 +79,9 @@ def test_cut_off_at_edges(corners: tuple[float, ...], expected: tuple[float, ...
 
 def test_objects_as_lists_of_their_images() -> None:
     corners = np.array([[0, 0, 0.5, 1], [0.5, 0.5, 0.5, 1], [0.25, 0.5, 2, 0.75]])
-    labels, names = {boxes.LABEL: pa.array(["x", "y", "z"])}, ["i#1", "k#1", "k#2"]
-    found = boxes.ObjectRows(np.array([0, 2, 2]), corners, labels, names)
-    reject, batch = boxes.with_objects(references(["i", "j", "k"]), found)
+    labels = {boxes.LABEL: pa.array(["x", "y", "z"])}
+    found = boxes.Objects(np.array([0, 2, 2]), corners, labels, [1, 1, 2])
+    reject, batch = boxes.with_objects(references(["i", "j", "k"]), found, None, NO_OPTIONS)
     assert isinstance(reject, Reject)
     assert batch.column("x/objects/label").to_pylist() == [["x"], [], ["z"]]
     column = batch.column("x/objects/bbox")
@@ -97,12 +97,12 @@ def test_objects_as_lists_of_their_images() -> None:
 ])  # fmt: skip
 def test_an_image_with_an_invalid_box_is_rejected(wrong: tuple[float, ...]) -> None:
     corners = np.array([[0, 0, 0.5, 1], wrong, wrong, [0.5, 0.5, 0.5, 1], [0, 0, 1, 1]])
-    labels, names = {boxes.LABEL: pa.array(list("abcde"))}, [f"#{row}" for row in range(5)]
-    found = boxes.ObjectRows(np.array([0, 0, 0, 0, 1]), corners, labels, names)
-    reject, batch = boxes.with_objects(references(["i", "j"]), found)
+    labels = {boxes.LABEL: pa.array(list("abcde"))}
+    found = boxes.Objects(np.array([0, 0, 0, 0, 1]), corners, labels, range(5))
+    reject, batch = boxes.with_objects(references(["i", "j"]), found, None, NO_OPTIONS)
     assert isinstance(reject, Reject)
     assert (reject.id, reject.reason) == ("i", RejectReason.BAD_VALUE)
-    assert reject.detail.startswith(f"box #1 is ymin={wrong[0]:g}, ")
+    assert reject.detail.startswith(f"box i#1 is ymin={wrong[0]:g}, ")
     assert batch.column("x/objects/label").to_pylist() == [["e"]]
 
 
@@ -119,21 +119,17 @@ def test_many_boxes_that_reach_out_of_their_images_are_a_warning(
     monkeypatch.setattr(boxes, "_folders_told", set())
     box = (reach, 0.2, 0.7, 0.4) if reach < 0 else (0.1, 0.2, 0.7, reach)
     corners = np.array([box] * num_outside + [(0, 0, 1, 1)] * (5 - num_outside))
-    labels, names = {boxes.LABEL: pa.array(list("abcde"))}, [f"#{row}" for row in range(5)]
+    found = boxes.Objects(np.zeros(5, np.int64), corners, {}, range(5))
     for _ in range(2):
-        list(
-            boxes.with_objects(
-                references(["i"]), boxes.ObjectRows(np.zeros(5, np.int64), corners, labels, names)
-            )
-        )
+        list(boxes.with_objects(references(["i"]), found, None, NO_OPTIONS))
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == warned
     assert not warned or f"{num_outside} of the first 5 boxes reach out of their images" in told[0]
 
 
 def test_no_objects_at_all() -> None:
-    nothing = boxes.object_rows(["i", "j"], [], [], {boxes.LABEL: pa.string()})
-    [batch] = boxes.with_objects(references(["i", "j"]), nothing)
+    nothing = boxes.Objects.of([], boxes.value_types(boxes.LABEL))
+    [batch] = boxes.with_objects(references(["i", "j"]), nothing, None, NO_OPTIONS)
     assert [batch.column(f"x/objects/{name}").to_pylist() for name in ("bbox", "label")] == [
         [[], []], [[], []],
     ]  # fmt: skip

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from shardwright.errors import UsageError
-from shardwright.transforms.inputs.formats.label_trees import MAX_LABEL_BYTES
-from shardwright.transforms.inputs.formats.voc import BadLabel, parse_voc
+from shardwright.transforms.inputs.formats.label_trees import MAX_LABEL_BYTES, BadLabel
+from shardwright.transforms.inputs.formats.voc import parse_voc
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build_without_beam as build
@@ -226,8 +226,9 @@ def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path, size: str) -> 
 def test_attributes_of_an_object() -> None:
     flags = "<truncated>1</truncated><difficult> 1 </difficult>"
     more = f"<pose>Left</pose>{flags}<part><name>head</name></part>"
-    [found] = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
-    assert found == (1, (2, 1, 6, 4), ("Größe", "left", 1, 1), (det.HEIGHT, det.WIDTH))
+    [found], size = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
+    assert found == (1, (2, 1, 6, 4), ("Größe", "left", 1, 1))
+    assert size == (det.HEIGHT, det.WIDTH)
 
 
 def test_deeply_nested_xml() -> None:

@@ -151,8 +151,11 @@ class ImageFolderSource(InputSource):
                 yield row
         else:
             for found in in_batches(others, image_references):
-                is_reject = isinstance(found, Reject)
-                yield found if is_reject else _with_splits(self, boxes.without_boxes(found))
+                if isinstance(found, Reject):
+                    yield found
+                else:
+                    for images in boxes.without_boxes(found, self.table.storage):
+                        yield _with_splits(self, images)
 
 
 def source_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> ImageFolderSource:
