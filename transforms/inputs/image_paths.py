@@ -262,7 +262,7 @@ def _name_near(uri: str, storage: StorageOptions) -> str:
 def _names_in(folder: str, storage: StorageOptions) -> Mapping[str, str]:
     """Return the names of the first images in a folder by `_as_copied`."""
     try:
-        found = FolderListings(storage).first_in(folder).files
+        found = FolderListings(storage).look_in(folder).files
     except (StorageError, UsageError):
         return {}
     return {_as_copied(name): name for name in found if has_image_name(name)}
