@@ -32,7 +32,7 @@ from tests.support.detection_makers import (
     write,
 )
 from tests.support.input_forms import csv_of
-from tests.support.listings import NONE, Rows
+from tests.support.listings import NONE, Rows, columns_of
 from tests.support.random_tests import examples
 
 # Rows of datitran/raccoon_dataset, data/raccoon_labels.csv.
@@ -92,8 +92,7 @@ def test_raccoons(tmp_path: Path) -> None:
 def test_blood_cells(tmp_path: Path) -> None:
     """The images' headers have the size, and --label-column names the class."""
     names = ("BloodImage_00000.jpg", "BloodImage_00001.jpg")
-    images = {f"images/{name}": picture(640, 480) for name in names}
-    write(tmp_path, {"test.csv": BCCD, **images})
+    write(tmp_path, {"test.csv": BCCD, **{f"images/{name}": picture(640, 480) for name in names}})
     columns = {**NONE, "label": "cell_type"}
     source, rows, rejects = listed(tmp_path / "test.csv", columns=columns)
     first, second = by_id(rows).values()
@@ -166,26 +165,20 @@ COLUMNS = "image,xmin,ymin,xmax,ymax,label\n"
      "row 1: its box is a fraction of the image, and those of other rows are in pixels"),
     ("gone.png,4,2,12,12,cat\n", "missing_file", "there is no such file"),
     (",4,2,12,12,cat\n", "bad_value", "row 0: the image column 'image' is empty"),
+    ("a.png,4,2,12,12,cat,train\na.png,4,2,12,12,cat,test\n", "bad_value",
+     "its rows have several values of split, 'train' and 'test'"),
+    ("a.png,4,2,12,12,cat,,40,20\na.png,4,2,12,12,cat,,20,40\n", "bad_value",
+     "several values of height, 20.0 and 40.0"),
 ])  # fmt: skip
 def test_bad_rows(tmp_path: Path, table: str, reason: str, told: str) -> None:
     """A row that cannot be read rejects its image, as a bad annotation of COCO does."""
-    good = "b.png,4,2,12,12,cat\n"
-    write(tmp_path, {"t.csv": f"{COLUMNS}{table}{good}", "a.png": picture(), "b.png": picture()})
+    lines = [f"{COLUMNS.strip()},split,width,height"]
+    for row in (*table.splitlines(), "b.png,4,2,12,12,cat"):
+        lines.append(",".join([*row.split(","), *["train", "40", "20"][row.count(",") - 5 :]]))
+    write(tmp_path, {"t.csv": "\n".join(lines), "a.png": picture(), "b.png": picture()})
     _, rows, [reject] = listed(tmp_path / "t.csv")
     assert [row["id"] for row in rows] == ["b.png"]
     assert (str(reject.reason), told in reject.detail) == (reason, True), reject.detail
-
-
-@pytest.mark.parametrize(("columns", "values", "told"), [
-    ("split", ("train", "test"), "its rows have several values of split, 'train' and 'test'"),
-    ("width,height", ("40,20", "20,40"), "several values of height, 20.0 and 40.0"),
-])  # fmt: skip
-def test_rows_that_contradict(tmp_path: Path, columns: str, values: Any, told: str) -> None:
-    text = "".join(f"a.png,4,2,12,12,cat,{each}\n" for each in values)
-    text = f"{COLUMNS.strip()},{columns}\n{text}b.png,4,2,12,12,cat,{values[0]}\n"
-    write(tmp_path, {"t.csv": text, "a.png": picture(), "b.png": picture()})
-    _, [row], [reject] = listed(tmp_path / "t.csv")
-    assert (row["id"], reject.id, told in reject.detail) == ("b.png", "a.png", True), reject.detail
 
 
 def test_boxes_that_are_none(tmp_path: Path) -> None:
@@ -203,14 +196,6 @@ def test_boxes_that_are_none(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_image_of_unknown_size(tmp_path: Path) -> None:
-    text = f"{COLUMNS}a.png,4,2,12,12,cat\nb.png,4,2,12,12,dog\nc.png,4,2,12,12,cat\n"
-    images = {"a.png": picture(), "b.png": b"no image", "c.png": picture()}
-    _, rows, [reject] = listed(write(tmp_path, {"t.csv": text, **images}) / "t.csv")
-    assert [row["x/objects/label"] for row in rows] == [["cat"], ["cat"]]
-    assert (reject.id, "its boxes have no scale" in reject.detail) == ("b.png", True)
-
-
 @pytest.mark.parametrize(("header", "row", "told"), [
     ("image,label,class,xmin,ymin,xmax,ymax,bbox", "a.png,cat,b,4,2,12,12,x",
      "column 'bbox' would be the feature 'objects/bbox'"),
@@ -225,16 +210,13 @@ def test_columns_that_clash(tmp_path: Path, header: str, row: str, told: str) ->
         listed(tmp_path / "t.csv")
 
 
-def test_outlines_are_no_boxes(tmp_path: Path) -> None:
-    write(tmp_path, {"t.csv": "image,x1,y1,x2,y2,x3,y3\na.png,1,2,3,4,5,6\n", "a.png": picture()})
-    _, [row], _ = listed(tmp_path / "t.csv")
-    assert (row["x/x1"], row["x/y3"]) == (1, 6)
-
-
-def test_columns_that_a_schema_names_are_no_boxes(tmp_path: Path) -> None:
+def test_columns_that_are_no_boxes(tmp_path: Path) -> None:
+    """Those that a schema names, and outlines."""
     write(tmp_path, {"t.csv": f"{COLUMNS}a.png,4,2,12,12,cat\n", "a.png": picture()})
     _, [row], _ = listed(tmp_path / "t.csv", kinds={"xmin": FeatureKind.INT64})
     assert (row["x/xmin"], row["label"]) == (4, "cat")
+    write(tmp_path, {"t.csv": "image,x1,y1,x2,y2,x3,y3\na.png,1,2,3,4,5,6\n"})
+    assert columns_of(listed(tmp_path / "t.csv")[1], "x/x1", "x/y3") == [(1, 6)]
 
 
 Object = tuple[str, int, int, int, int]
@@ -301,8 +283,7 @@ def test_the_same_as_coco_in_any_order(
 
 def test_rows_in_several_files(tmp_path: Path) -> None:
     """The rows of an image may be in several files; classes of whole numbers stay numbers."""
-    texts = [f"{COLUMNS}a.png,4,2,12,12,{label}\n" for label in (10, 9)]
-    files = {f"t-{number}.csv": text for number, text in enumerate(texts)}
+    files = {f"t-{n}.csv": f"{COLUMNS}a.png,4,2,12,12,{label}\n" for n, label in enumerate((10, 9))}
     _, [row], rejects = listed(f"{write(tmp_path, {**files, 'a.png': picture()})}/t-*.csv")
     assert (row["x/objects/label"], rejects) == ([10, 9], [])
 
