@@ -35,31 +35,31 @@ from tests.support.input_forms import csv_of
 from tests.support.listings import NONE, Rows, columns_of
 from tests.support.random_tests import examples
 
-# Rows of datitran/raccoon_dataset, data/raccoon_labels.csv.
+# datitran/raccoon_dataset, data/raccoon_labels.csv.
 RACCOON = """\
 filename,width,height,class,xmin,ymin,xmax,ymax
-raccoon-117.jpg,640,448,raccoon,100,124,266,324
-raccoon-118.jpg,448,297,raccoon,109,31,307,297
-raccoon-117.jpg,640,448,raccoon,342,101,570,297
+117.jpg,640,448,raccoon,100,124,266,324
+118.jpg,448,297,raccoon,109,31,307,297
+117.jpg,640,448,raccoon,342,101,570,297
 """
-# Rows of Shenggan/BCCD_Dataset, test.csv: no size, and a column of classes with its own name.
+# Shenggan/BCCD_Dataset, test.csv: no size, and a column of classes with its own name.
 BCCD = """\
 filename,cell_type,xmin,xmax,ymin,ymax
-BloodImage_00000.jpg,WBC,260,491,177,376
-BloodImage_00000.jpg,RBC,78,184,336,435
-BloodImage_00001.jpg,WBC,68,286,315,480
+117.jpg,WBC,260,491,177,376
+117.jpg,RBC,78,184,336,435
+118.jpg,WBC,68,286,315,480
 """
-# Rows of Open Images, oidv6-train-annotations-bbox.csv: fractions, and ids in place of paths.
+# Kaggle's global-wheat-detection, train.csv: no class, and ids in place of paths.
+WHEAT = """\
+image_id,width,height,bbox,source
+117,1024,1024,"[834.0, 222.0, 56.0, 36.0]",usask_1
+118,1024,1024,"[226.0, 548.0, 130.0, 58.0]",usask_1
+"""
+# Open Images, oidv6-train-annotations-bbox.csv: fractions, codes of classes, and ids.
 OPEN_IMAGES = """\
 ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf
 000002b66c9c498e,xclick,/m/01g317,1,0.012500,0.195312,0.148438,0.587500,0,1,0
 000002b66c9c498e,xclick,/m/01g317,1,0.025000,0.276563,0.714063,0.948438,0,1,0
-"""
-# Rows in the form of Kaggle's global-wheat-detection, train.csv: an image without a class.
-WHEAT = """\
-image_id,width,height,bbox,source
-b6ab77fd7,1024,1024,"[834.0, 222.0, 56.0, 36.0]",usask_1
-b6ab77fd7,1024,1024,"[226.0, 548.0, 130.0, 58.0]",usask_1
 """
 
 
@@ -72,34 +72,25 @@ def fractions(width: int, height: int, *corners: float) -> Any:
     return pytest.approx([y_min / height, x_min / width, y_max / height, x_max / width], abs=1e-6)
 
 
-def test_raccoons(tmp_path: Path) -> None:
-    names = ("raccoon-117.jpg", "raccoon-118.jpg")
-    write(tmp_path, {"labels.csv": RACCOON, **dict.fromkeys(names, picture())})
-    source, rows, rejects = listed(tmp_path / "labels.csv")
-    first, second = by_id(rows).values()
-    assert first["x/objects/bbox"] == [
-        fractions(640, 448, 100, 124, 266, 324), fractions(640, 448, 342, 101, 570, 297),
-    ]  # fmt: skip
-    assert second["x/objects/label"] == ["raccoon"]
-    assert (first["stated_size"], rejects) == ([448.0, 640.0], [])
-    assert source.description == (
-        f"a csv table at {tmp_path}/labels.csv with a row for each box (xmin, ymin, xmax, ymax), "
-        "columns image='filename', label='class'"
-    )
-    assert [one.name for one in source.features] == ["objects/bbox", "objects/label"]
-
-
-def test_blood_cells(tmp_path: Path) -> None:
-    """The images' headers have the size, and --label-column names the class."""
-    names = ("BloodImage_00000.jpg", "BloodImage_00001.jpg")
-    write(tmp_path, {"test.csv": BCCD, **{f"images/{name}": picture(640, 480) for name in names}})
-    columns = {**NONE, "label": "cell_type"}
-    source, rows, rejects = listed(tmp_path / "test.csv", columns=columns)
-    first, second = by_id(rows).values()
-    assert first["x/objects/bbox"][1] == fractions(640, 480, 78, 336, 184, 435)
-    assert (first["x/objects/label"], second["x/objects/label"]) == (["WBC", "RBC"], ["WBC"])
-    assert (second["stated_size"], rejects) == ([480.0, 640.0], [])
-    assert source.label_paths_root == f"{tmp_path}/images"
+@pytest.mark.parametrize(("table", "label", "size", "box", "values"), [
+    (RACCOON, None, (640, 448), (342, 101, 570, 297), {"label": ["raccoon"] * 2}),
+    # The images' headers have the size, and --label-column names the class.
+    (BCCD, "cell_type", (640, 480), (78, 336, 184, 435), {"label": ["WBC", "RBC"]}),
+    (WHEAT, None, (1024, 1024), (834, 222, 890, 258), {"source": ["usask_1"]}),
+])  # fmt: skip
+def test_tables_as_they_are_found(
+    tmp_path: Path, table: str, label: str | None, size: Any, box: Any, values: Any
+) -> None:
+    images = {f"images/{name}.jpg": picture(640, 480) for name in (117, 118)}
+    write(tmp_path, {"t.csv": table, **images})
+    source, rows, rejects = listed(tmp_path / "t.csv", columns={**NONE, "label": label})
+    row = by_id(rows)["117.jpg"]
+    assert row["x/objects/bbox"][-1] == fractions(*size, *box)
+    assert {name: row[f"x/objects/{name}"] for name in values} == values
+    assert (row["stated_size"], len(rows), rejects) == ([size[1], size[0]], 2, [])
+    features = {one.name.removeprefix("objects/") for one in source.features}
+    assert (features, source.label_paths_root) == ({"bbox", *values}, f"{tmp_path}/images")
+    assert "csv with a row for each box (" in source.description
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ""])
@@ -128,14 +119,6 @@ def test_names_of_the_codes_of_open_images(
     _, [row], _ = listed(tmp_path / "boxes.csv")
     assert row["x/objects/label"] == [label] * 2
     assert ("put Open Images' class-descriptions.csv" in caplog.text) == (not names)
-
-
-def test_wheat(tmp_path: Path) -> None:
-    write(tmp_path, {"train.csv": WHEAT, "train/b6ab77fd7.jpg": picture()})
-    source, [row], rejects = listed(tmp_path / "train.csv", image_root=str(tmp_path / "train"))
-    assert row["x/objects/bbox"][0] == fractions(1024, 1024, 834, 222, 890, 258)
-    assert (row["x/objects/source"], rejects) == (["usask_1"] * 2, [])
-    assert "objects/label" not in [one.name for one in source.features]
 
 
 @pytest.mark.parametrize(("header", "row"), [

@@ -1,19 +1,15 @@
-"""Pascal VOC as INPUT: its own layout, lists of splits, masks, and invalid xml files."""
+"""Pascal VOC as INPUT: its own layout, lists of splits, and invalid xml files."""
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from shardwright.errors import UsageError
 from shardwright.transforms.inputs.formats.voc import parse_voc
 from tests.support import detection_makers as det
-from tests.support.build_helpers import build_without_beam as build
 from tests.support.listings import columns_of
 
 SPLITS = [
@@ -40,18 +36,13 @@ def test_the_official_layout(tmp_path: Path) -> None:
     source, rows, rejects = det.listed(kit(tmp_path))
     assert source.description == (
         f"Pascal VOC at {tmp_path}: images with an xml of boxes for each, "
-        "splits from ImageSets/Main, masks"
+        "splits from ImageSets/Main; masks left out, which --schema segmentation takes from a table"
     )
     assert (source.states_splits, source.class_names, rejects) == (True, None, [])
     assert columns_of(rows, "id", "split") == SPLITS
     det.assert_same_objects(rows, tmp_path, tolerance=1e-7, pose="unspecified")
     flags = columns_of(rows, "x/objects/is_truncated", "x/objects/is_difficult")
     assert flags == [([0] * len(objects),) * 2 for objects in det.OBJECTS.values()]
-    stored = tmp_path / "SegmentationClass" / "a.png"
-    masks = [row["x/segmentation"] for row in rows]
-    assert masks[0].items() >= {"uri": str(stored), "num_bytes": stored.stat().st_size}.items()
-    assert masks[1:] == [None, None]
-    assert [row["x/segmentation_object"] for row in rows] == [None] * 3
     assert [feature.name for feature in source.features] == [
         f"objects/{name}" for name in ("bbox", "label", "pose", "is_truncated", "is_difficult")
     ]
@@ -87,15 +78,6 @@ def test_lists_decide_which_images_there_are(tmp_path: Path) -> None:
     det.write(main, {"trainval.txt": "a\nü c\nmore\n", "Annotations/more.xml": det.voc_xml([])})
     _, rows, _ = det.listed(tmp_path)
     assert [row["split"] for row in rows] == ["train", "test", "train"]
-
-
-def test_a_build_of_masks(tmp_path: Path) -> None:
-    """Images without a mask are rejects."""
-    options = ("--max-reject-fraction", "0.7", "--schema", "segmentation")
-    assert build(kit(tmp_path / "in"), tmp_path / "out", *options) == 0
-    [(key, record)] = det.records_of(tmp_path / "out").items()
-    pixels = np.asarray(Image.open(io.BytesIO(record["segmentation_mask"][0])))
-    assert (key, set(pixels.flat), pixels.shape) == ("JPEGImages/a.png", {3}, (20, 40))
 
 
 def test_folders_and_files_that_are_not_voc(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ class LabelTree(InputSource):
     Class attributes:
         ending: The ending of label files, in lower case.
         needs_label: True if an image without a label file is a reject; else it has no objects.
+        in_pixels: True if boxes are in pixels.
         unlisted: The reason of an image without a split.
 
     Attributes:
@@ -55,6 +56,7 @@ class LabelTree(InputSource):
 
     ending: ClassVar[str]
     needs_label: ClassVar[bool]
+    in_pixels: ClassVar[bool] = False
     unlisted: ClassVar[RejectReason]
     checks_links = True
 
@@ -80,17 +82,6 @@ class LabelTree(InputSource):
         if path in self.places:
             return LISTS
         return LABELS if path.lower().endswith(self.ending) else OTHERS
-
-    def batch(
-        self,
-        images: Sequence[ImageRow],
-        found: Objects,
-        sizes: Sequence[ImageSize | None],
-        files: Mapping[str, Sequence[ImageRow]],
-    ) -> Rows:
-        """Yield images with their objects, given their stated sizes, and all files by kind."""
-        del sizes, files
-        return with_objects(image_references(images), found, None, self.storage)
 
     def references(self, part: str) -> Rows:
         """Yield the tree's images, sorted by path, and rejects; the only part is ""."""
@@ -126,7 +117,7 @@ class LabelTree(InputSource):
                 pairs.append((image, own[0] if own else None))
         for start in range(0, len(pairs), BATCH_ROWS):
             # A batch at a time: the label files of millions of images do not fit into memory.
-            yield from self._batch(pairs[start : start + BATCH_ROWS], found)
+            yield from self._batch(pairs[start : start + BATCH_ROWS])
 
     def _split_of(self, path: str) -> str | None:
         """Return the split that an image's folders state; of several, the innermost place."""
@@ -148,11 +139,7 @@ class LabelTree(InputSource):
             return RejectReason.MISSING_LABEL, f"it has no {self.ending} file"
         return None
 
-    def _batch(
-        self,
-        pairs: Sequence[tuple[ImageRow, ImageRow | None]],
-        files: Mapping[str, Sequence[ImageRow]],
-    ) -> Rows:
+    def _batch(self, pairs: Sequence[tuple[ImageRow, ImageRow | None]]) -> Rows:
         """Yield images with the objects of their label files, and rejects."""
         labels = [label for _, label in pairs if label]
         read = map_reads if labels and is_remote(self.root) else map
@@ -175,7 +162,8 @@ class LabelTree(InputSource):
             images.append(image)
             sizes.append(size)
         if images:
-            yield from self.batch(images, Objects.of(objects, self.types), sizes, files)
+            its, stated = Objects.of(objects, self.types), sizes if self.in_pixels else None
+            yield from with_objects(image_references(images), its, stated, self.storage)
 
     def _read(self, label: ImageRow) -> bytes | Problem:
         """Return a label file's bytes, or why it cannot be read; raise as the store if it fails."""

@@ -3,8 +3,7 @@
 Either VOC's own folders (`JPEGImages/`, `Annotations/`, `ImageSets/Main/{train,val,test}.txt` for
 the splits; several of them in `VOCdevkit/`), or images with an xml of the same name beside them or
 in `annotations/`. An image whose xml is missing or invalid is rejected; a box without area is
-dropped (`boxes`). Masks in `SegmentationClass/` and `SegmentationObject/` become the columns
-`segmentation` and `segmentation_object`, for schemas that use them.
+dropped (`boxes`). Masks in `SegmentationClass/` and `SegmentationObject/` are left out.
 """
 
 from __future__ import annotations
@@ -15,35 +14,28 @@ from dataclasses import dataclass
 from typing import NoReturn
 from xml.etree.ElementTree import XML, Element, ParseError, TreeBuilder, XMLParser
 
-import pyarrow as pa
-
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, Objects, stated_size
-from shardwright.transforms.inputs.companions import KIND_FOLDERS, LABEL_FOLDERS, image_key, probes
-from shardwright.transforms.inputs.file_rules import has_image_name, split_of
+from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, stated_size
+from shardwright.transforms.inputs.companions import KIND_FOLDERS, LABEL_FOLDERS, probes
+from shardwright.transforms.inputs.file_rules import split_of
 from shardwright.transforms.inputs.folder_contents import read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.formats.label_trees import (
     KNOWN,
-    LIST_FOLDER,
     BadLabel,
     LabelTree,
     has_split_folders,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow, image_references
-from shardwright.transforms.inputs.source import Rows, SourceRequest
-from shardwright.transforms.references import PICTURE_TYPE, ImagePlace, extra_name, with_columns
+from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.rejects import RejectReason
 
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
 _NO_POSE = "unspecified"
 _START_BYTES = 4096
 _IS_ANNOTATION = re.compile(r"<annotation[\s>]")  # CVAT has <annotations>
-# Folder of masks, in lower case -> the column of its images.
-MASKS: Mapping[str, str] = {
-    "segmentationclass": "segmentation",
-    "segmentationobject": "segmentation_object",
-}
+_LISTS = "imagesets"
+_MASKS = frozenset({"segmentationclass", "segmentationobject"})
+_OWN_FOLDERS = {_LISTS, *_MASKS}
 # List in ImageSets/Main -> its split.
 SPLIT_LISTS: Mapping[str, str] = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
 _WHOLE_LIST = "trainval.txt"  # counts without the first two
@@ -110,19 +102,14 @@ def _number(element: Element, path: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VocSource(LabelTree):
-    """A tree of images and xml files.
-
-    Attributes:
-        has_masks: True if there are folders of masks.
-    """
+    """A tree of images and xml files."""
 
     summary = "Pascal VOC: images and an .xml for each"
     rank = 51
     ending = ".xml"
     needs_label = True
+    in_pixels = True
     unlisted = RejectReason.OTHER_FILE
-
-    has_masks: bool
 
     @classmethod
     def look(cls, request: SourceRequest) -> VocSource | None:
@@ -141,10 +128,9 @@ class VocSource(LabelTree):
         request.refuse_columns("Pascal VOC")
         look_in = request.listings.look_in
         inside = [(base, folder) for base in bases for folder in look_in(base).folders]
-        has_masks = any(folder.lower() in MASKS for _, folder in inside)
         places: dict[str, str] = {}
         for base, folder in inside:
-            if f"{folder.lower()}/" == LIST_FOLDER:
+            if folder.lower() == _LISTS:
                 main = f"{base}/{folder}/Main"
                 lists = _lists(look_in(main).files)
                 below = main.removeprefix(request.uri).lstrip("/")
@@ -152,11 +138,11 @@ class VocSource(LabelTree):
         of_folders = not places and has_split_folders(request, bases[0])
         splits = ", split folders" if of_folders else ""
         splits = ", splits from ImageSets/Main" if places else splits
-        masks = [(name, PICTURE_TYPE) for name in MASKS.values()] if has_masks else []
+        has_masks = any(folder.lower() in _MASKS for _, folder in inside)
+        left_out = "; masks left out, which --schema segmentation takes from a table" * has_masks
         return VocSource(
-            f"Pascal VOC at {request.uri}: images with an xml of boxes for each{splits}"
-            + ", masks" * has_masks,
-            boxes.objects_schema(_TYPES, masks),
+            f"Pascal VOC at {request.uri}: images with an xml of boxes for each{splits}{left_out}",
+            boxes.objects_schema(_TYPES),
             boxes.value_features(_TYPES),
             states_splits=bool(places) or of_folders,
             labels_from="the names in the xml files",
@@ -166,37 +152,15 @@ class VocSource(LabelTree):
             places=places,
             places_from="ImageSets/Main",
             of_folders=of_folders,
-            has_masks=has_masks,
         )
 
     def parse(self, data: bytes) -> tuple[list[ImageObject], ImageSize | None]:
         return parse_voc(data)
 
     def kind_of(self, path: str) -> str:
-        """Return what a file is; a mask is of the kind of its column."""
-        folders = path.lower().split("/")[:-1]
-        if has_image_name(path) and (mask := next(filter(MASKS.get, folders), None)):
-            return MASKS[mask]
-        is_list = LIST_FOLDER[:-1] in folders and path not in self.places
-        return KNOWN if is_list else super(VocSource, self).kind_of(path)
-
-    def batch(
-        self,
-        images: Sequence[ImageRow],
-        found: Objects,
-        sizes: Sequence[ImageSize | None],
-        files: Mapping[str, Sequence[ImageRow]],
-    ) -> Rows:
-        masks = {}
-        for name in MASKS.values() if self.has_masks else ():
-            place_of = {
-                image_key(_image_of(file.id)): ImagePlace(file.uri, None, file.num_bytes, file.etag)
-                for file in files.get(name, ())
-            }
-            places = [place_of.get(image_key(image.id)) for image in images]
-            masks[extra_name(name)] = pa.array(places, PICTURE_TYPE)
-        references = with_columns(image_references(images), masks)
-        return boxes.with_objects(references, found, sizes, self.storage)
+        """Return what a file is; a mask is no image."""
+        is_own = not _OWN_FOLDERS.isdisjoint(path.lower().split("/")[:-1])
+        return KNOWN if is_own and path not in self.places else super(VocSource, self).kind_of(path)
 
 
 def _lists(names: Sequence[str]) -> dict[str, str]:
@@ -226,8 +190,3 @@ def _base(path: str) -> str:
         place for place, name in enumerate(folders) if name.lower() in kinds or split_of([name])
     )
     return "/".join(folders[: next(places, 0)])
-
-
-def _image_of(mask: str) -> str:
-    """Return the path that a mask's image may have."""
-    return "/".join(part for part in mask.split("/") if part.lower() not in MASKS)
