@@ -16,7 +16,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -247,54 +247,35 @@ def _warn_of_others(request: SourceRequest, listed: Set[str]) -> None:
 def _sets_of(
     request: SourceRequest, files: Sequence[str]
 ) -> tuple[tuple[CocoSet, ...], str, list[str]]:
-    """Return the sets of json files, the folder of their ids, and the names of skipped files."""
-    chosen, left_out = _chosen_files(files)
-    root = request.image_root or request.uri
-    if not request.image_root and (has_wildcard(root) or root.lower().endswith(_ENDING)):
-        homes = [f"{_home(folder)}/" for folder, _ in chosen]
-        shared = os.path.commonprefix(homes)  # noqa: RUF071 - `commonpath` spoils addresses
-        root = shared.rpartition("/")[0] or "/"
-    sets = (
-        CocoSet(
-            read,
-            split_of([*re.split(r"[^A-Za-z0-9]+", name), *_below(root, folder).split("/")[::-1]]),
-            _image_folders(folder, name, request.image_root),
-        )
-        for (folder, name), read in chosen.items()
-    )
-    return tuple(sets), root, left_out
-
-
-def _below(root: str, path: str) -> str:
-    return path.removeprefix(root).lstrip("/")
-
-
-def _chosen_files(files: Sequence[str]) -> tuple[dict[tuple[str, str], tuple[str, ...]], list[str]]:
-    """Return the files to read by (folder, name) of their set, and the names of the other files.
+    """Return the sets of json files, the folder of their ids, and the names of skipped files.
 
     Of a set, the first file in the order of `_KINDS` is read, and its captions: the others annotate
     the same images again.
     """
     by_set: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for uri in files:
-        folder, kind, name = _named(uri)
-        by_set[folder, name][kind] = uri
-    chosen, left_out = {}, []
-    for key, kinds in by_set.items():
-        objects = next((kind for kind in ("", *_KINDS[:-1]) if kind in kinds), None)
-        read = [kinds[kind] for kind in (objects, "captions") if kind is not None and kind in kinds]
-        chosen[key] = tuple(read)
+        folder, _, base = uri.rpartition("/")
+        match = None if base.lower() == _BESIDE else _NAME.fullmatch(base)
+        name = match["set"] if match else folder.rpartition("/")[2]
+        by_set[folder, name][((match and match["kind"]) or "").lower()] = uri
+    root = request.image_root or request.uri
+    if not request.image_root and (has_wildcard(root) or root.lower().endswith(_ENDING)):
+        homes = [f"{_home(folder)}/" for folder, _ in by_set]
+        shared = os.path.commonprefix(homes)  # noqa: RUF071 - `commonpath` spoils addresses
+        root = shared.rpartition("/")[0] or "/"
+    sets, left_out = [], []
+    for (folder, name), kinds in by_set.items():
+        objects = next((kinds[kind] for kind in ("", *_KINDS[:-1]) if kind in kinds), None)
+        read = tuple(filter(None, (objects, kinds.get("captions"))))
         left_out += [os.path.basename(uri) for uri in kinds.values() if uri not in read]
-    return chosen, left_out
+        words = re.split(r"[^A-Za-z0-9]+", name), _below(root, folder).split("/")[::-1]
+        split = split_of(chain(*words))
+        sets.append(CocoSet(read, split, _image_folders(folder, name, request.image_root)))
+    return tuple(sets), root, left_out
 
 
-def _named(uri: str) -> tuple[str, str, str]:
-    """Return (folder, kind, name of the set) of a json file."""
-    folder, _, base = uri.rpartition("/")
-    match = _NAME.fullmatch(base)
-    if base.lower() == _BESIDE or match is None:
-        return folder, "", folder.rpartition("/")[2]
-    return folder, (match["kind"] or "").lower(), match["set"]
+def _below(root: str, path: str) -> str:
+    return path.removeprefix(root).lstrip("/")
 
 
 def _home(folder: str) -> str:
