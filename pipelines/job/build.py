@@ -31,7 +31,7 @@ from shardwright.transforms.features.vocabularies import VocabularyRules, indexe
 from shardwright.transforms.images.options import EncodeOptions, Overlays
 from shardwright.transforms.inputs.boxes import AREA, SEGMENTATION
 from shardwright.transforms.inputs.detection import detect_source
-from shardwright.transforms.inputs.folder_contents import has_wildcard, matching
+from shardwright.transforms.inputs.folder_contents import FolderListings, has_wildcard
 from shardwright.transforms.inputs.formats.box_tables import Objects
 from shardwright.transforms.inputs.formats.tables import TableSource, open_label_table
 from shardwright.transforms.inputs.source import MAIN_IMAGE, InputSource, SourceRequest
@@ -406,7 +406,7 @@ def check_own_files(options: BuildOptions) -> None:
     # With a slash at the end, so that `out` is not the beginning of `out2`.
     own = os.path.join(os.path.realpath(output), "")
     if has_wildcard(source):
-        paths = [path for path, _ in matching(source, options.storage)]
+        paths = [path for path, _ in FolderListings(options.storage).matching(source)]
         links = iter({os.path.dirname(path) for path in paths} | set(filter(os.path.islink, paths)))
     else:
         links = _links_below(source, set())

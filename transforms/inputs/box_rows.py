@@ -17,7 +17,6 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,20 +31,19 @@ from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.features.lists import is_list, is_text, plain
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.columns import extra_feature, feature_attributes, folded
+from shardwright.transforms.inputs.boxes import Objects
+from shardwright.transforms.inputs.columns import extra_feature, feature_attributes, folded, quoted
 from shardwright.transforms.inputs.label_values import class_texts, names_of
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.references import (
     BATCH_ROWS,
     QUERY,
     REFERENCE_SCHEMA,
-    STATED_SIZE,
-    STATED_SIZE_TYPE,
     concat,
     extra_columns,
     extra_name,
     keep_rows,
-    reference_schema,
+    name_of_extra,
     set_column,
     with_columns,
 )
@@ -60,7 +58,7 @@ _EDGE_NAMES: dict[tuple[str, ...], float | None] = {
     ("x1", "y1", "x2", "y2"): None,
     ("x0", "y0", "x1", "y1"): None,
     ("left", "top", "right", "bottom"): None,
-    _LIST: None,
+    _LIST: 0.0,
     **{
         (*start, *sides): part
         for sides in _SIDES
@@ -80,7 +78,7 @@ _FAULT = "fault"
 _SEPARATOR = re.compile(r"\s*[,;\s]\s*")
 _BRACKETS = " \t[]()"
 _REFERENCE_COLUMNS = frozenset({*REFERENCE_SCHEMA.names, QUERY})
-_EDGES = ("x_min", "y_min", "x_max", "y_max")
+_EDGES = ("y_min", "x_min", "y_max", "x_max")
 _SIZE = ("height", "width")
 _SHARED = ("id", "split", "group", *_SIZE)  # equal in all rows of an image
 # Columns of the height and width in pixels that an image's header states.
@@ -101,7 +99,7 @@ class ObjectColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BoxColumns:
-    """The columns of a table with a row for each box.
+    """The columns of boxes and of other values of objects.
 
     Attributes:
         edges: The columns of xmin, ymin, xmax and ymax; of a point, width and height; or one of
@@ -113,7 +111,7 @@ class BoxColumns:
     """
 
     edges: tuple[str, ...]
-    size: tuple[str, ...]
+    size: tuple[str, ...] = ()
     objects: tuple[ObjectColumn, ...] = ()
     part: float | None = None
     class_names: tuple[str, ...] = ()
@@ -163,31 +161,126 @@ class BoxColumns:
         return replace(self, objects=tuple(objects))
 
     @property
-    def columns(self) -> list[tuple[str, pa.DataType]]:
-        """Names and types of the extra columns of references."""
-        lists = [(one.feature, pa.list_(one.kind)) for one in self.objects]
-        return [(boxes.BOX, pa.list_(boxes.BOX_TYPE)), *lists, (STATED_SIZE, STATED_SIZE_TYPE)]
+    def label(self) -> str | None:
+        """The column of the class."""
+        return next((one.name for one in self.objects if one.feature == boxes.LABEL), None)
+
+    def schema(self, others: Iterable[tuple[str, pa.DataType]] = ()) -> pa.Schema:
+        """Return the columns of references with these objects, after `others`."""
+        return boxes.objects_schema(self.types, others)
+
+    @property
+    def types(self) -> dict[str, pa.DataType]:
+        """The types of values of objects."""
+        return {one.feature: one.kind for one in self.objects}
 
     @property
     def features(self) -> tuple[Feature, ...]:
         """The features of these columns. Raises `BuildError` if tf.Example cannot hold one."""
-        box, label = boxes.box_features(self.class_names)
-        values = (label if one.feature == label.name else _feature(one) for one in self.objects)
-        return box, *values
+        own = boxes.value_features(boxes.value_types(boxes.LABEL), self.class_names)
+        of_label = {one.name: one for one in own}
+        values = (of_label.get(one.feature) or _feature(one) for one in self.objects)
+        return own[0], *values
 
     def attributes(self) -> dict[str, Any]:
         """Return the attributes of an input with these columns that follow from them."""
-        return {"schema": reference_schema(self.columns), **feature_attributes(self)}
+        return {"schema": self.schema(), **feature_attributes(self)}
 
-    def without_boxes(self, images: pa.RecordBatch) -> pa.RecordBatch:
-        """Return references with the extra columns of images that have no boxes."""
-        kinds = reference_schema(self.columns)
-        none = {
-            name: pa.array([[]] * images.num_rows, kinds.field(name).type)
-            for name in extra_columns(kinds)
-        }
-        none[STATED_SIZE] = pa.nulls(images.num_rows, STATED_SIZE_TYPE)
-        return with_columns(images, none)
+    def without_boxes(self, images: pa.RecordBatch, storage: StorageOptions) -> Rows:
+        """Yield references with the extra columns of images that have no boxes."""
+        return boxes.with_objects(images, Objects.of((), self.types), None, storage)
+
+    def objects_in(
+        self, fields: Mapping[str, pa.Array]
+    ) -> tuple[NDArray[np.float64], dict[str, pa.Array], dict[int, str]]:
+        """Return the corners and other values of objects, and object -> fault.
+
+        Args:
+            fields: The values of these columns, one for each object; a class is null if it is none.
+
+        Returns:
+            Corners of shape [n, 4]: ymin, xmin, ymax, xmax, NaN without a box.
+        """
+        edges, faults = np.full((len(fields[self.edges[0]]), 4), np.nan), dict[int, str]()
+        if len(self.edges) == 1:
+            faults = _read_lists(self.edges[0], fields[self.edges[0]], edges)
+        else:
+            for place, name in enumerate(self.edges):
+                edges[:, place], odd = _numbers(fields[name])
+                faults |= {row: f"{name} is {text!r}, not a number" for row, text in odd.items()}
+        missing = np.isnan(edges)
+        has_box = ~missing.all(axis=1)
+        for row in np.flatnonzero(missing.any(axis=1) & has_box).tolist():
+            faults.setdefault(row, f"only some of {', '.join(self.edges)} have a value")
+        values = {one.feature: plain(fields[one.name]).cast(one.kind) for one in self.objects}
+        if self.label is not None:
+            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
+            for row in np.flatnonzero(unknown & has_box).tolist():
+                faults.setdefault(row, f"{self.label} has no class in UTF-8 for its box")
+        if self.part is not None:
+            return boxes.corners_of_sides(edges, self.part), values, faults
+        return edges[:, [1, 0, 3, 2]], values, faults
+
+    def check_sizes(self, rows: pa.RecordBatch, sizes: Sequence[boxes.ImageSize | None]) -> None:
+        """Raise `UsageError` if the first boxes of a table have the sizes of their images.
+
+        Args:
+            rows: Rows of the table.
+            sizes: The sizes of their images if no column states them.
+        """
+        own = replace(self, objects=())
+        corners, _, _ = own.objects_in({name: rows.column(name) for name in self.edges})
+        if self.size:
+            found = np.stack([_numbers(rows.column(name))[0] for name in self.size], axis=1)
+        else:
+            found = np.array([size or boxes.UNKNOWN_SIZE for size in sizes], float).reshape(-1, 2)
+        starts = corners[:, :2]
+        if (corners[:, 2:] - starts == found).all() and starts.any():
+            raise UsageError(
+                f"the columns {' and '.join(self.size)} hold heights and widths of boxes, and must "
+                "hold those of images: rename them, or leave them out"
+                if self.size
+                else f"columns {quoted(self.edges[2:])} hold the sizes of images, so "
+                f"{quoted(self.edges[:2])} are no points of boxes: rename these, or give a "
+                "--schema that takes them as features"
+            )
+
+    def in_lists(
+        self,
+        images: pa.RecordBatch,
+        lists: Mapping[str, pa.Array],
+        stated: Sequence[boxes.ImageSize | None] | None,
+        storage: StorageOptions,
+        classes_of: Callable[[pa.Array], pa.Array],
+        where: str = "",
+    ) -> Rows:
+        """Yield references with objects that are in lists, and rejects.
+
+        Args:
+            images: References.
+            lists: These columns, with a list for each image.
+            stated, storage: As for `boxes.with_objects`.
+            classes_of: Returns classes, null for what is none, given the values of their column.
+            where: The start of details.
+        """
+        rows, numbers, fields, faults = _flat(lists, self.edges[0])
+        if self.label is not None:
+            fields[self.label] = classes_of(fields[self.label])
+        corners, values, odd = self.objects_in(fields)
+        if stated is None:
+            told = "fractions of the image, 0 to 1"
+            size = np.abs(corners, where=np.isfinite(corners), out=np.zeros_like(corners))
+            misfits = np.flatnonzero((size > MOST_FRACTION).any(axis=1)).tolist()
+        else:
+            told, misfits = "[x, y, width, height] in pixels", _within_a_pixel(corners)
+        for number in misfits:
+            shown = ", ".join(f"{edge:g}" for edge in corners[number])
+            odd.setdefault(number, f"its boxes must be {told}, and one is from {shown}")
+        for number, fault in sorted(odd.items()):
+            faults.setdefault(int(rows[number]), fault)
+        faults = {row: f"{where}{fault}" for row, fault in faults.items()}
+        found = Objects(rows, corners, values, numbers)
+        yield from boxes.with_objects(images, found, stated, storage, faults)
 
     def read(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
         """Return rows of a table with their boxes as numbers, for `list_images`.
@@ -196,31 +289,20 @@ class BoxColumns:
             batch: References with all columns of the table.
             where: The start of details: the table's file if it has several.
         """
-        edges, faults = _read_edges(batch, self.edges)
-        missing = np.isnan(edges)
-        has_box = ~missing.all(axis=1)
-        for row in np.flatnonzero(missing.any(axis=1) & has_box).tolist():
-            faults.setdefault(row, f"only some of {', '.join(self.edges)} have a value")
-        values = {one.feature: _values(batch, one) for one in self.objects}
-        if boxes.LABEL in values:
-            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
-            for row in np.flatnonzero(unknown & has_box).tolist():
-                faults.setdefault(row, f"{self.objects[0].name} has no class for its box")
-        if self.part is not None:
-            edges = boxes.corners_of_sides(edges, self.part)[:, [1, 0, 3, 2]]
+        fields = {name_of_extra(name): batch.column(name) for name in extra_columns(batch.schema)}
+        if self.label is not None:
+            fields[self.label] = batch.column("label")
+        corners, values, faults = self.objects_in(fields)
         details: list[str | None] = [None] * batch.num_rows
         for row, fault in faults.items():
             details[row] = f"{where}row {batch.column('row')[row].as_py()}: {fault}"
-        sizes = [_numbers(batch.column(extra_name(name)))[0] for name in self.size]
+        sizes = [_numbers(fields[name])[0] for name in self.size]
+        numbers = zip((*_EDGES, *_SIZE), (*corners.T, *sizes), strict=False)
         bare = batch.drop_columns(extra_columns(batch.schema))
         return with_columns(
             set_column(bare, "label", pa.nulls(batch.num_rows, pa.string())),
             {
-                **dict(zip(_EDGES, map(pa.array, edges.T), strict=True)),
-                **{
-                    name: pa.array(one, from_pandas=True)
-                    for name, one in zip(_SIZE, sizes, strict=False)
-                },
+                **{name: pa.array(one, from_pandas=True) for name, one in numbers},
                 _FAULT: pa.array(details, pa.string()),
                 **values,
             },
@@ -238,12 +320,11 @@ class BoxColumns:
             storage: Options of the images' stores.
 
         Raises:
-            BuildError: The temporary folder is full, heights and widths are those of boxes, or
-                points may be corners or centers.
+            BuildError: The temporary folder is full, or points may be corners or centers.
         """
         file, buckets = BatchFile(), defaultdict[int, list[Place]](list)
         num_buckets = 1 << (num_bytes >> _BUCKET_BITS).bit_length()
-        largest, counts = 0.0, np.zeros(2, np.int64)
+        largest = 0.0
         for found in rows:
             if isinstance(found, Reject):
                 yield found
@@ -255,28 +336,49 @@ class BoxColumns:
                 buckets[bucket].append(file.add(piece))
             edges = _stacked(found, _EDGES)
             largest = max(largest, np.abs(edges[np.isfinite(edges)]).max(initial=0.0))
-            if self.size:
-                sides = edges[:, 3:1:-1] - edges[:, 1::-1]
-                is_inside = edges[:, :2].min(axis=1) > 0
-                counts += (
-                    is_inside.sum(),
-                    ((sides == _stacked(found, _SIZE)).all(axis=1) & is_inside).sum(),
-                )
-        if 2 * counts[1] > counts[0]:
+        x, y, *_ = (*self.edges, "")
+        if self.part == 0 and y and folded(x)[-1] == "x" and 0 < largest <= MOST_FRACTION:
             raise BuildError(
-                f"the columns {' and '.join(self.size)} hold heights and widths of boxes, and must "
-                "hold those of images: rename them, or leave them out"
-            )
-        if self.part == 0 and folded(self.edges[0])[-1] == "x" and 0 < largest <= MOST_FRACTION:
-            x, y, *_ = map(repr, self.edges)
-            raise BuildError(
-                f"the boxes are fractions, and {x} and {y} may be their corners or their centers: "
-                "rename them to xmin and ymin, or to x_center and y_center"
+                f"the boxes are fractions, and {x!r} and {y!r} may be their corners or their "
+                "centers: rename them to xmin and ymin, or to x_center and y_center"
             )
         for bucket in sorted(buckets):
             whole = concat([file.read(place) for place in buckets.pop(bucket)])
             for images in _by_image(whole):
-                yield from _images_in(images, self, locate, storage, largest > MOST_FRACTION)
+                yield from self._images_in(images, locate, storage, largest > MOST_FRACTION)
+
+    def _images_in(
+        self, rows: pa.RecordBatch, locate: Locate, storage: StorageOptions, in_pixels: bool
+    ) -> Rows:
+        """Yield images with all their rows, which are sorted by image, and rejects."""
+        corners = _stacked(rows, _EDGES)
+        numbers = rows.column("uri").dictionary_encode().indices.to_numpy()
+        first_of = np.searchsorted(numbers, numbers)  # the first row of each row's image
+        firsts, faults = np.unique(first_of), _faults_of(rows, first_of, corners, in_pixels)
+        every = rows.take(pa.array(firsts))
+        images = every.select([one for one in rows.schema.names if one in _REFERENCE_COLUMNS])
+        for place in np.flatnonzero(np.isin(firsts, [*faults])).tolist():
+            image_id, uri = (images.column(name)[place].as_py() for name in ("id", "uri"))
+            yield Reject(image_id, uri, RejectReason.BAD_VALUE, faults[int(firsts[place])])
+        sides = (every.column(name).to_pylist() for name in (_SIZE if self.size else ()))
+        size_of = dict(
+            zip(images.column("uri").to_pylist(), zip(*sides, strict=True), strict=False)
+        )
+        for found in locate(keep_rows(images, ~np.isin(firsts, [*faults]))):
+            if isinstance(found, Reject):
+                yield found
+            elif found.num_rows:
+                places = pc.index_in(rows.column("uri"), value_set=found.column("uri"))
+                is_object = places.is_valid().to_numpy(zero_copy_only=False)
+                is_object &= ~np.isnan(corners).all(axis=1)
+                objects = rows.filter(pa.array(is_object))
+                of_image = places.filter(pa.array(is_object)).to_numpy().astype(np.int64)
+                uris = found.column("uri").to_pylist() if in_pixels else ()
+                stated = [boxes.stated_size(*size_of.get(uri, (None, None))) for uri in uris]
+                values = {name: objects.column(name) for name in self.types}
+                order = objects.column("row").to_pylist()
+                its = Objects(of_image, corners[is_object], values, order)
+                yield from boxes.with_objects(found, its, stated if in_pixels else None, storage)
 
 
 def _may_hold(kind: pa.DataType, edges: tuple[str, ...]) -> bool:
@@ -299,49 +401,19 @@ def _feature(column: ObjectColumn) -> Feature:
     return replace(found, name=column.feature, shape=(None,), sequence="objects")
 
 
-def _values(batch: pa.RecordBatch, column: ObjectColumn) -> pa.Array:
-    is_class = column.feature == boxes.LABEL
-    return plain(batch.column("label" if is_class else extra_name(column.name))).cast(column.kind)
-
-
-def _read_edges(
-    batch: pa.RecordBatch, names: tuple[str, ...]
-) -> tuple[NDArray[np.float64], dict[int, str]]:
-    """Return the corners of each row's box, NaN where there is none; and row -> fault."""
-    columns = [plain(batch.column(extra_name(name))) for name in names]
-    faults: dict[int, str] = {}
-    if len(names) > 1:
-        edges = []
-        for name, column in zip(names, columns, strict=True):
-            numbers, odd = _numbers(column)
-            faults |= {row: f"{name} is {text!r}, not a number" for row, text in odd.items()}
-            edges.append(numbers)
-        return np.stack(edges, axis=1), faults
-    return corners_of_lists(names[0], columns[0])
-
-
-def corners_of_lists(name: str, column: pa.Array) -> tuple[NDArray[np.float64], dict[int, str]]:
-    """Return the corners of boxes that are lists or texts of [x, y, width, height].
-
-    Args:
-        name: The column's name, for faults.
-        column: The boxes.
-
-    Returns:
-        Shape [n, 4]: xmin, ymin, xmax, ymax, NaN without a box; and row -> fault.
-    """
-    found, faults = np.full((len(column), 4), np.nan), {}
-    for row, value in enumerate(column.to_pylist()):
+def _read_lists(name: str, column: pa.Array, edges: NDArray[np.float64]) -> dict[int, str]:
+    """Fill in [x, y, width, height] of lists or texts of them; return row -> fault."""
+    faults = {}
+    for row, value in enumerate(plain(column).to_pylist()):
         items = _SEPARATOR.split(value.strip(_BRACKETS)) if isinstance(value, str) else value
-        if not items or items == [""]:
-            continue
-        try:
-            x, y, width, height = map(float, items)
-        except (TypeError, ValueError):
-            faults[row] = f"{name} is {value!r:.100}, not [x, y, width, height]"
-        else:
-            found[row] = x, y, x + width, y + height
-    return found, faults
+        if items and items != [""]:
+            try:
+                x, y, width, height = map(float, items)
+            except (TypeError, ValueError):
+                faults[row] = f"{name} is {value!r:.100}, not [x, y, width, height]"
+            else:
+                edges[row] = x, y, width, height
+    return faults
 
 
 def _numbers(column: pa.Array) -> tuple[NDArray[np.float64], dict[int, str]]:
@@ -375,94 +447,36 @@ def _stacked(rows: pa.RecordBatch, names: tuple[str, ...]) -> NDArray[np.float64
     return np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in names], axis=1)
 
 
-def _images_in(
-    rows: pa.RecordBatch,
-    columns: BoxColumns,
-    locate: Locate,
-    storage: StorageOptions,
-    in_pixels: bool,
-) -> Rows:
-    """Yield images with all their rows, which are sorted by image, and rejects."""
-    edges = _stacked(rows, _EDGES)
-    numbers = rows.column("uri").dictionary_encode().indices.to_numpy()
-    first_of = np.searchsorted(numbers, numbers)  # the first row of each row's image
-    firsts, faults = np.unique(first_of), _faults_of(rows, first_of, edges, in_pixels)
-    there = [name for name in rows.schema.names if name in _REFERENCE_COLUMNS]
-    images = rows.select(there).take(pa.array(firsts))
-    for place, first in enumerate(firsts.tolist()):
-        if first in faults:
-            image_id, uri = (images.column(name)[place].as_py() for name in ("id", "uri"))
-            yield Reject(image_id, uri, RejectReason.BAD_VALUE, faults[first])
-    for found in locate(keep_rows(images, ~np.isin(firsts, [*faults]))):
-        if isinstance(found, Reject):
-            yield found
-        elif found.num_rows:
-            places = pc.index_in(rows.column("uri"), value_set=found.column("uri"))
-            is_object = places.is_valid().to_numpy(zero_copy_only=False)
-            is_object &= ~np.isnan(edges).all(axis=1)
-            objects = rows.filter(pa.array(is_object))
-            of_image = places.filter(pa.array(is_object)).to_numpy().astype(np.int64)
-            stated: list[boxes.ImageSize | None] | None = None
-            if in_pixels:
-                stated = [None] * found.num_rows
-                sizes = _stacked(objects, _SIZE).tolist() if columns.size else ()
-                for row, size in zip(of_image.tolist(), sizes, strict=False):
-                    stated[row] = boxes.stated_size(*size)
-            yield from place_boxes(
-                found,
-                of_image,
-                edges[is_object],
-                {one.feature: objects.column(one.feature) for one in columns.objects},
-                objects.column("row").to_pylist(),
-                stated,
-                storage,
-            )
-
-
 def _faults_of(
-    rows: pa.RecordBatch, first_of: NDArray[np.int64], edges: NDArray[np.float64], in_pixels: bool
+    rows: pa.RecordBatch, first_of: NDArray[np.int64], corners: NDArray[np.float64], in_pixels: bool
 ) -> dict[int, str]:
     """Return the first fault of each image that has one, by its first row."""
-    faults: dict[int, str] = {}
-    details, numbers, firsts = rows.column(_FAULT), rows.column("row"), pa.array(first_of)
-    for row in _true_rows(details.is_valid()):
-        faults.setdefault(int(first_of[row]), details[row].as_py())
+    found = [(row, told) for row, told in enumerate(rows.column(_FAULT).to_pylist()) if told]
     for name in _SHARED:
-        if name not in rows.schema.names:
-            continue
-        column = rows.column(name)
-        of_first = column.take(firsts)
-        same = pc.fill_null(pc.equal(column, of_first), False)
-        both_empty = pc.and_(column.is_null(), of_first.is_null())
-        for row in _true_rows(pc.invert(pc.or_(same, both_empty))):
-            values = f"{of_first[row].as_py()!r} and {column[row].as_py()!r}"
-            told = f"its rows have several values of {name}, {values}"
-            faults.setdefault(int(first_of[row]), told)
-    if in_pixels:
-        # A box within the first pixel means that some rows are fractions.
-        for row in within_a_pixel(edges):
-            told = (
-                f"row {numbers[row].as_py()}: its box is a fraction of the "
-                "image, and those of other rows are in pixels: use one unit"
-            )
-            faults.setdefault(int(first_of[row]), told)
-    return faults
+        if name in rows.schema.names:
+            column = rows.column(name)
+            of_first = column.take(pa.array(first_of))
+            same = pc.fill_null(pc.equal(column, of_first), False)
+            same = pc.or_(same, pc.and_(column.is_null(), of_first.is_null()))
+            for row in np.flatnonzero(~same.to_numpy(zero_copy_only=False)).tolist():
+                values = f"{of_first[row].as_py()!r} and {column[row].as_py()!r}"
+                found.append((row, f"its rows have several values of {name}, {values}"))
+    # A box within the first pixel means that some rows are fractions.
+    for row in _within_a_pixel(corners) if in_pixels else ():
+        told = "its box is a fraction of the image, and those of other rows are in pixels"
+        found.append((row, f"row {rows.column('row')[row].as_py()}: {told}: use one unit"))
+    return {int(first_of[row]): told for row, told in reversed(found)}
 
 
-def within_a_pixel(edges: NDArray[np.float64]) -> list[int]:
+def _within_a_pixel(corners: NDArray[np.float64]) -> list[int]:
     """Return the boxes that may be fractions: they have an area, within the first pixel."""
-    ends, starts = edges[:, 2:], edges[:, :2]
+    ends, starts = corners[:, 2:], corners[:, :2]
     is_small = (ends <= 1) & (starts < ends) & (starts >= 0)
     found: list[int] = np.flatnonzero(is_small.all(axis=1)).tolist()
     return found
 
 
-def _true_rows(mask: pa.BooleanArray) -> list[int]:
-    found: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
-    return found
-
-
-def of_lists(
+def _flat(
     lists: Mapping[str, pa.Array], first: str
 ) -> tuple[NDArray[np.int64], list[int], dict[str, pa.Array], dict[int, str]]:
     """Return the values of lists that have one for each box of a row.
@@ -475,63 +489,25 @@ def of_lists(
         The row of each box; its number in its row; the values of each column; and row -> fault. A
         row with a fault has no values.
     """
-    lengths = {name: _lengths(one) for name, one in lists.items()}
-    faults: dict[int, str] = {}
+    lengths = {
+        name: pc.fill_null(pc.list_value_length(one), 0).to_numpy().astype(np.int64)
+        for name, one in lists.items()
+    }
+    counts, faults = lengths[first], dict[int, str]()
     for name, found in lengths.items():
-        for row in np.flatnonzero(found != lengths[first]).tolist():
-            told = f"{name!r} has {found[row]} values, and {first!r} has {lengths[first][row]}"
+        for row in np.flatnonzero(found != counts).tolist():
+            told = f"{name!r} has {found[row]} values, and {first!r} has {counts[row]}"
             faults.setdefault(row, told)
-    if faults:
-        good = pa.array(~np.isin(np.arange(len(lengths[first])), [*faults]))
-        lists = {
-            name: pc.if_else(good, one, pa.scalar(None, one.type)) for name, one in lists.items()
-        }
-    counts = _lengths(lists[first])
+    good = ~np.isin(np.arange(len(counts)), [*faults])
+    counts = np.where(good, counts, 0)
     rows = np.repeat(np.arange(len(counts)), counts)
     numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    if faults:
+        lists = {
+            name: pc.if_else(pa.array(good), one, pa.scalar(None, one.type))
+            for name, one in lists.items()
+        }
     return rows, numbers.tolist(), {name: one.flatten() for name, one in lists.items()}, faults
-
-
-def _lengths(lists: pa.Array) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-    return found.astype(np.int64)
-
-
-def place_boxes(
-    images: pa.RecordBatch,
-    rows: NDArray[np.int64],
-    edges: NDArray[np.float64],
-    values: dict[str, pa.Array],
-    numbers: Sequence[int],
-    stated: Sequence[boxes.ImageSize | None] | None,
-    storage: StorageOptions,
-    faults: Mapping[int, str] = MappingProxyType({}),
-) -> Rows:
-    """Yield images with their objects, and rejects as `boxes.with_objects`.
-
-    Args:
-        images: References.
-        rows: The row of each box's image, ascending.
-        edges: xmin, ymin, xmax and ymax of each box, shape [n, 4].
-        values: Feature -> one value for each box.
-        numbers: The number of each box in rejects.
-        stated: The size of each image, None to read it from the image's header; None if boxes are
-            fractions.
-        storage: Options of the images' stores.
-        faults: Row -> why it is a reject.
-    """
-    ids, uris = (images.column(name).to_pylist() for name in ("id", "uri"))
-    corners, sizes = edges[:, [1, 0, 3, 2]], None
-    if stated is not None:
-        # An image inside another file has no header at the start of that file.
-        inside = images.column("offset").is_valid().to_pylist()
-        own = [None if one else uri for one, uri in zip(inside, uris, strict=True)]
-        sizes = boxes.sizes_of(stated, rows.tolist(), own, storage)[rows]
-        corners = corners / np.tile(sizes, 2)
-    names = [f"{ids[row]}#{number}" for row, number in zip(rows.tolist(), numbers, strict=True)]
-    objects = boxes.ObjectRows(rows, corners, values, names, sizes)
-    no_size = {} if sizes is not None else {STATED_SIZE: pa.nulls(len(ids), STATED_SIZE_TYPE)}
-    yield from boxes.with_objects(images, objects, no_size, faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -558,95 +534,69 @@ class BoxStructs:
             kind = one.type.value_type if is_list(one.type) else one.type
             if not pa.types.is_struct(kind) or one.name in declared:
                 continue
-            fields = {field.name: field.type for field in kind}
+            fields = [*kind]
             if not is_list(one.type):  # of each list its values
-                if not all(map(is_list, fields.values())):
-                    continue
-                fields = {name: of.value_type for name, of in fields.items()}
-            box = next((name for name in _BOXES if name in fields), None)
-            if box is not None and is_list(fields[box]):
-                label = next((name for name in _CLASSES if name in fields), None)
-                return cls(one.name, _objects_of(fields, box, label))
+                lists = (each for each in fields if is_list(each.type))
+                fields = [each.with_type(each.type.value_type) for each in lists]
+            there = {each.name: each for each in fields}
+            box = next((there[name] for name in _BOXES if name in there), None)
+            if len(fields) == kind.num_fields and box is not None and is_list(box.type):
+                label = next((there[name] for name in _CLASSES if name in there), None)
+                others = [each for each in fields if each not in (box, label)]
+                found = BoxColumns((box.name,), part=0.0).with_objects(label, others)
+                return cls(one.name, found)
         return None
 
     @property
     def label(self) -> str | None:
         """The field of the class."""
-        found = (one.name for one in self.values.objects if one.feature == boxes.LABEL)
-        return next(found, None)
+        return self.values.label
 
     def with_names(self, names: tuple[str, ...]) -> BoxStructs:
         """Return the column with names for its class numbers; () if they have none."""
-        if not names or all(one.kind != pa.int64() for one in self.values.objects[:1]):
+        if not names or self.values.types[boxes.LABEL] != pa.int64():
             return self
-        objects = tuple(
-            one._replace(kind=pa.string()) if one.feature == boxes.LABEL else one
-            for one in self.values.objects
-        )
-        values = replace(self.values, objects=objects, class_names=names)
-        return BoxStructs(self.column, values)
+        label, *others = self.values.objects
+        objects = (label._replace(kind=pa.string()), *others)
+        return replace(self, values=replace(self.values, objects=objects, class_names=names))
 
     def in_rows(self, rows: Rows, storage: StorageOptions) -> Rows:
-        """Yield rows with these objects."""
+        """Yield rows with `objects` in place of the column, and rejects.
+
+        Args:
+            rows: References with the column; with `HEADER_SIZE` if images are in it.
+            storage: Options of the images' stores.
+        """
         for found in rows:
             if isinstance(found, Reject):
                 yield found
+                continue
+            column, name = found.column(extra_name(self.column)), extra_name(self.column)
+            if is_list(column.type):  # of structs
+                lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+                offsets = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
+                items = column.flatten()
+                lists = {
+                    each.name: pa.ListArray.from_arrays(offsets, pc.struct_field(items, each.name))
+                    for each in items.type
+                }
             else:
-                yield from self.with_objects(found, storage)
+                lists = {each.name: pc.struct_field(column, each.name) for each in column.type}
+            names = {name, *HEADER_SIZE}.intersection(found.schema.names)
+            yield from self.values.in_lists(
+                found.drop_columns([*names]),
+                lists,
+                _stated_sizes(found),
+                storage,
+                self._classes,
+                f"{self.column}: ",
+            )
 
-    def with_objects(self, batch: pa.RecordBatch, storage: StorageOptions) -> Rows:
-        """Yield references with `objects` in place of the column, and rejects.
-
-        Args:
-            batch: References with the column; `HEADER_SIZE` if images are in it.
-            storage: Options of the images' stores.
-        """
-        column, box = batch.column(extra_name(self.column)), self.values.edges[0]
-        if is_list(column.type):  # of structs
-            items = column.flatten()
-            kinds = {one.name: pc.struct_field(items, one.name) for one in items.type}
-            offsets = np.concatenate(
-                ([0], np.cumsum(pc.fill_null(pc.list_value_length(column), 0)))
-            ).astype(np.int32)
-            lists = {
-                name: pa.ListArray.from_arrays(pa.array(offsets), one)
-                for name, one in kinds.items()
-            }
-        else:
-            lists = {one.name: pc.struct_field(column, one.name) for one in column.type}
-        rows, numbers, fields, faults = of_lists(lists, box)
-        edges, odd = corners_of_lists(box, fields[box])
-        values = {one.feature: self._values(fields, one) for one in self.values.objects}
-        told = "its boxes must be [x, y, width, height] in pixels, and one is within a pixel"
-        odd |= {number: odd.get(number, told) for number in within_a_pixel(edges)}
-        if boxes.LABEL in values:
-            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
-            for number in np.flatnonzero(unknown).tolist():
-                odd.setdefault(number, f"an object has no {self.label}")
-        for number, fault in odd.items():
-            faults.setdefault(int(rows[number]), fault)
-        bare = batch.drop_columns(
-            [name for name in (extra_name(self.column), *HEADER_SIZE) if name in batch.schema.names]
-        )
-        faults = {row: f"{self.column}: {fault}" for row, fault in faults.items()}
-        stated = _stated_sizes(batch)
-        yield from place_boxes(bare, rows, edges, values, numbers, stated, storage, faults)
-
-    def _values(self, fields: dict[str, pa.Array], column: ObjectColumn) -> pa.Array:
-        """Return the values of a field; a class is null if it is none."""
-        values = fields[column.name]
-        if column.feature != boxes.LABEL:
-            return values.cast(column.kind)
-        texts, bad = class_texts(values, column.name)
+    def _classes(self, values: pa.Array) -> pa.Array:
+        texts, bad = class_texts(values, self.label or "")
         if names := self.values.class_names:
             texts = names_of(values, names)
-        return pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts).cast(column.kind)
-
-
-def _objects_of(fields: dict[str, pa.DataType], box: str, label: str | None) -> BoxColumns:
-    others = [pa.field(name, kind) for name, kind in fields.items() if name not in (box, label)]
-    label_field = None if label is None else pa.field(label, fields[label])
-    return BoxColumns((box,), ()).with_objects(label_field, others)
+        return pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts)
 
 
 def _stated_sizes(batch: pa.RecordBatch) -> Sequence[boxes.ImageSize | None]:

@@ -31,6 +31,7 @@ from shardwright.transforms.references import (
     STATED_SIZE_TYPE,
     extra_name,
     keep_rows,
+    reference_schema,
     with_columns,
 )
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -41,6 +42,13 @@ BOX, LABEL, AREA, IS_CROWD, SEGMENTATION, KEYPOINTS = (
 POSE, IS_TRUNCATED, IS_DIFFICULT = (
     f"objects/{name}" for name in ("pose", "is_truncated", "is_difficult")
 )
+# Value of an object -> its column's type and its feature's kind.
+_VALUES = {
+    **dict.fromkeys((LABEL, POSE), (pa.string(), FeatureKind.CLASS_LABEL)),
+    **dict.fromkeys((IS_CROWD, IS_TRUNCATED, IS_DIFFICULT), (pa.int64(), FeatureKind.INT64)),
+    AREA: (pa.float64(), FeatureKind.FLOAT32),
+    SEGMENTATION: (pa.large_string(), FeatureKind.TEXT),
+}
 _LOG = logging.getLogger("shardwright.inputs")
 BOX_TYPE = pa.list_(pa.float32(), 4)
 _MAX_SIDE = 1 << 31
@@ -61,6 +69,84 @@ class ImageSize(NamedTuple):
 UNKNOWN_SIZE = ImageSize(np.nan, np.nan)
 
 
+class ImageObject(NamedTuple):
+    """An object of an image.
+
+    Attributes:
+        number: Its number in its file.
+        box: Its ymin, xmin, ymax and xmax, as fractions or in pixels.
+        values: Its other values, such as the class.
+    """
+
+    number: int
+    box: tuple[float, ...]
+    values: tuple[object, ...]
+
+
+class Objects(NamedTuple):
+    """The objects of a batch of images.
+
+    Attributes:
+        rows: The batch row of each object's image, ascending.
+        corners: Shape [n, 4]: ymin, xmin, ymax, xmax, any float.
+        columns: Name -> one value per object; class names for LABEL.
+        numbers: The number of each object in rejects, such as 17 for "a.jpg#17".
+    """
+
+    rows: NDArray[np.int64]
+    corners: NDArray[np.float64]
+    columns: Mapping[str, pa.Array]
+    numbers: Sequence[int]
+
+    @classmethod
+    def of(
+        cls, found: Sequence[tuple[int, ImageObject]], types: Mapping[str, pa.DataType]
+    ) -> Objects:
+        """Return objects, given with the rows of their images, and the types of their values."""
+        columns = {
+            name: pa.array([one.values[place] for _, one in found], kind)
+            for place, (name, kind) in enumerate(types.items())
+        }
+        corners = np.array([one.box for _, one in found], float).reshape(-1, 4)
+        rows = np.array([row for row, _ in found], np.int64)
+        return cls(rows, corners, columns, [one.number for _, one in found])
+
+
+def value_types(*names: str, num_keypoints: int = 0) -> dict[str, pa.DataType]:
+    """Return the types of these values of objects, and of keypoints if there are any."""
+    types = {name: _VALUES[name][0] for name in names}
+    if num_keypoints:
+        types[KEYPOINTS] = pa.list_(pa.list_(pa.float32(), 3), num_keypoints)
+    return types
+
+
+def value_features(
+    types: Mapping[str, pa.DataType], class_names: Sequence[str] = ()
+) -> tuple[Feature, ...]:
+    """Return the features of boxes and of `value_types`; empty `class_names` are learned later."""
+    features = [Feature(BOX, FeatureKind.BOX, shape=(None, 4), sequence="objects")]
+    for name, kind in types.items():
+        if name == KEYPOINTS:
+            shape = None, kind.list_size, 3
+            features.append(Feature(name, FeatureKind.KEYPOINTS, shape=shape, sequence="objects"))
+            continue
+        names = tuple(class_names) if name == LABEL else ()
+        of = _VALUES[name][1]
+        flag = "bool" if of is FeatureKind.INT64 else ""
+        features.append(
+            Feature(name, of, shape=(None,), names=names, dtype=flag, sequence="objects")
+        )
+    return tuple(features)
+
+
+def objects_schema(
+    types: Mapping[str, pa.DataType], others: Iterable[tuple[str, pa.DataType]] = ()
+) -> pa.Schema:
+    """Return the columns of references with the lists of `with_objects`, after `others`."""
+    lists = ((name, pa.list_(kind)) for name, kind in {BOX: BOX_TYPE, **types}.items())
+    return reference_schema([*others, *lists, (STATED_SIZE, STATED_SIZE_TYPE)])
+
+
 def corners_of_sides(boxes: NDArray[np.float64], part: float) -> NDArray[np.float64]:
     """Return boxes of a point, width and height as ymin, xmin, ymax, xmax, shape [n, 4].
 
@@ -71,18 +157,6 @@ def corners_of_sides(boxes: NDArray[np.float64], part: float) -> NDArray[np.floa
     points, sides = boxes[:, 1::-1], boxes[:, :1:-1]
     with np.errstate(over="ignore", invalid="ignore"):  # `with_objects` rejects inf and nan
         return np.concatenate([points - part * sides, points + (1 - part) * sides], axis=1)
-
-
-def keypoints_of_pixels(points: NDArray[np.float64], sizes: NDArray[np.float64]) -> pa.Array:
-    """Return COCO keypoints as a column of `keypoint_type`, x and y as fractions.
-
-    Args:
-        points: Shape [n, points, 3]: x and y in pixels, and visibility.
-        sizes: Heights and widths of the objects' images in pixels, shape [n, 2].
-    """
-    fractions = points.copy()
-    fractions[..., :2] /= sizes[:, None, ::-1]
-    return pa.array(fractions.tolist(), keypoint_type(points.shape[1]))
 
 
 def settle_boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -108,57 +182,76 @@ def _invalid(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def with_objects(
-    batch: pa.RecordBatch,
-    found: ObjectRows,
-    extras: Mapping[str, pa.Array] = MappingProxyType({}),
+    images: pa.RecordBatch,
+    found: Objects,
+    stated: Sequence[ImageSize | None] | None,
+    storage: StorageOptions,
     faults: Mapping[int, str] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """Yield references with columns of their objects, and rejects of boxes and images.
+    """Yield references with the columns of `objects_schema`, and rejects of boxes and images.
 
     Args:
-        batch: References of images.
+        images: References of images.
         found: The objects of these images.
-        extras: Further columns.
+        stated: The size of each image, None to read it from the image's header; None if boxes and
+            keypoints are fractions.
+        storage: Options of the images' stores.
         faults: Row -> why it is a reject.
     """
-    ids, uris = batch.column("id").to_pylist(), batch.column("uri").to_pylist()
-    rows = found.rows.tolist()
-    settled, keep = settle_boxes(found.corners)
-    _warn_of_outside(found, uris)
-    # Of an image, its first fault.
+    ids, uris = images.column("id").to_pylist(), images.column("uri").to_pylist()
+    rows, corners, values = found.rows.tolist(), found.corners, dict(found.columns)
+    stated_sizes = pa.nulls(images.num_rows, STATED_SIZE_TYPE)
+    unknown: set[int] = set()
+    if stated is not None:
+        sizes = _sizes_of(stated, sorted({*rows}), images, storage)
+        unknown = {*np.flatnonzero(np.isnan(sizes).any(axis=1)).tolist()}
+        scales = sizes[found.rows]
+        corners = corners / np.tile(scales, 2)
+        if KEYPOINTS in values:
+            values[KEYPOINTS] = _scaled(values[KEYPOINTS], scales)
+        known = {row: sizes[row].tolist() for row in rows}
+        stated_sizes = pa.array(map(known.get, range(images.num_rows)), STATED_SIZE_TYPE)
+    _warn_of_outside(corners, uris)
     told = dict(faults)
-    for place in np.flatnonzero(_invalid(found.corners)).tolist():
-        told.setdefault(rows[place], _fault(found, place))
+    names = [f"{ids[row]}#{number}" for row, number in zip(rows, found.numbers, strict=True)]
+    for place in np.flatnonzero(_invalid(corners)).tolist():
+        fault = (
+            "no size is stated, and the image's header has none: its boxes have no scale"
+            if rows[place] in unknown
+            else f"box {names[place]} is {_shown(corners[place])}: its corners must be finite, and "
+            "ymin <= ymax and xmin <= xmax"
+        )
+        told.setdefault(rows[place], fault)  # of an image, its first fault
     for row, fault in sorted(told.items()):
         yield Reject(ids[row], uris[row], RejectReason.BAD_VALUE, fault)
-    for place in np.flatnonzero(~keep).tolist():
-        if (row := rows[place]) not in told:
-            detail = (
-                f"the box has no area inside the image ({_shown(found.corners[place])}): box "
-                "dropped, image kept"
+    settled, keep = settle_boxes(corners)
+    for place in np.flatnonzero(~keep & ~np.isin(found.rows, [*told])).tolist():
+        shown = f"the box has no area inside the image ({_shown(corners[place])})"
+        detail = f"{shown}: box dropped, image kept"
+        yield Reject(names[place], uris[rows[place]], RejectReason.EMPTY_BOX, detail)
+    if len(told) < images.num_rows:
+        boxes = pa.FixedSizeListArray.from_arrays(pa.array(settled.reshape(-1)), type=BOX_TYPE)
+        lists = {
+            extra_name(name): list_array(
+                column.filter(pa.array(keep)), found.rows[keep], images.num_rows
             )
-            yield Reject(found.names[place], uris[row], RejectReason.EMPTY_BOX, detail)
-    if len(told) == batch.num_rows:
-        return
-    values = {
-        BOX: pa.FixedSizeListArray.from_arrays(pa.array(settled[keep].reshape(-1)), type=BOX_TYPE)
-    }
-    values |= {name: column.filter(pa.array(keep)) for name, column in found.columns.items()}
-    columns = {
-        extra_name(name): list_array(column, found.rows[keep], batch.num_rows)
-        for name, column in values.items()
-    }
-    if found.sizes is not None:
-        size_of = dict(zip(rows, found.sizes.tolist(), strict=True))
-        sizes = map(size_of.get, range(batch.num_rows))
-        columns[STATED_SIZE] = pa.array(sizes, STATED_SIZE_TYPE)
-    rest = ~np.isin(np.arange(batch.num_rows), [*told])
-    yield keep_rows(with_columns(batch, {**columns, **extras}), rest)
+            for name, column in {BOX: boxes, **values}.items()
+        }
+        rest = ~np.isin(np.arange(images.num_rows), [*told])
+        yield keep_rows(with_columns(images, {**lists, STATED_SIZE: stated_sizes}), rest)
 
 
-def _warn_of_outside(found: ObjectRows, uris: Sequence[str]) -> None:
+def _scaled(keypoints: pa.Array, sizes: NDArray[np.float64]) -> pa.Array:
+    """Return keypoints in pixels as fractions of the heights and widths of their images."""
+    shape = len(keypoints), keypoints.type.list_size, 3
+    points = keypoints.flatten().flatten().to_numpy().reshape(shape).astype(float)
+    points[..., :2] /= sizes[:, None, ::-1]
+    return pa.array(points.tolist(), keypoints.type)
+
+
+def _warn_of_outside(corners: NDArray[np.float64], uris: Sequence[str]) -> None:
     """Log a warning, once a folder, if many boxes reach out of their images."""
-    corners = found.corners[~_invalid(found.corners)]
+    corners = corners[~_invalid(corners)]
     is_far = (corners < -_MOST_OUTSIDE) | (corners > 1 + _MOST_OUTSIDE)
     outside = corners[is_far.any(axis=1)]
     folder = uris[0].rpartition("/")[0] if uris else ""
@@ -172,15 +265,6 @@ def _warn_of_outside(found: ObjectRows, uris: Sequence[str]) -> None:
     )
 
 
-def _fault(found: ObjectRows, place: int) -> str:
-    if found.sizes is not None and np.isnan(found.sizes[place]).any():
-        return "no size is stated, and the image's header has none: its boxes have no scale"
-    return (
-        f"box {found.names[place]} is {_shown(found.corners[place])}: its corners must be finite, "
-        "and ymin <= ymax and xmin <= xmax"
-    )
-
-
 def list_array(values: pa.Array, rows: NDArray[np.int64], num_rows: int) -> pa.ListArray:
     """Group values into one list per row.
 
@@ -189,113 +273,14 @@ def list_array(values: pa.Array, rows: NDArray[np.int64], num_rows: int) -> pa.L
         rows: The row of each item, ascending.
         num_rows: The number of lists; rows without items get an empty one.
     """
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=num_rows)))).astype(
-        np.int32
-    )
+    offsets = np.searchsorted(rows, np.arange(num_rows + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)
-
-
-class ObjectRows(NamedTuple):
-    """The objects of a batch of images.
-
-    Attributes:
-        rows: The batch row of each object's image, ascending.
-        corners: Shape [n, 4], the input of `settle_boxes`.
-        columns: Name -> one value per object; class names for LABEL.
-        names: The id of each object in rejects, such as "a.jpg#17".
-        sizes: Shape [n, 2], the height and width that corners in pixels were divided by, NaN if
-            unknown; None if they were fractions.
-    """
-
-    rows: NDArray[np.int64]
-    corners: NDArray[np.float64]
-    columns: dict[str, pa.Array]
-    names: Sequence[str]
-    sizes: NDArray[np.float64] | None = None
-
-
-class ImageObject(NamedTuple):
-    """An object of an image.
-
-    Attributes:
-        number: Its number in its file.
-        box: Its ymin, xmin, ymax and xmax, as fractions or in pixels.
-        values: Its other values.
-        size: The size that its file states of its image, or None.
-    """
-
-    number: int
-    box: tuple[float, ...]
-    values: tuple[object, ...]
-    size: ImageSize | None = None
-
-
-def object_rows(
-    ids: Sequence[str],
-    rows: Sequence[int],
-    objects: Sequence[ImageObject],
-    columns: Mapping[str, pa.DataType],
-    sizes: NDArray[np.float64] | None = None,
-) -> ObjectRows:
-    """Return objects as `ObjectRows`.
-
-    Args:
-        ids: The ids of the images.
-        rows: The row of each object's image, ascending.
-        objects: The objects.
-        columns: Name and type of each of `ImageObject.values`.
-        sizes: Heights and widths of the images in pixels, shape [images, 2]; None for fractions.
-    """
-    places = np.array(rows, np.int64)
-    corners = np.array([one.box for one in objects], float).reshape(-1, 4)
-    values = {
-        name: pa.array([one.values[place] for one in objects], kind)
-        for place, (name, kind) in enumerate(columns.items())
-    }
-    names = [f"{ids[row]}#{one.number}" for row, one in zip(rows, objects, strict=True)]
-    if sizes is not None:
-        sizes = sizes[places]
-        corners /= np.tile(sizes, 2)
-    return ObjectRows(places, corners, values, names, sizes)
 
 
 def _shown(corners: Iterable[float]) -> str:
     names = ("ymin", "xmin", "ymax", "xmax")
     pairs = zip(names, corners, strict=True)
     return ", ".join(f"{name}={value:.6g}" for name, value in pairs) + ", as fractions"
-
-
-def box_features(class_names: Sequence[str]) -> tuple[Feature, ...]:
-    """Return the `objects` features of detection formats; empty `class_names` are learned later."""
-    return (
-        Feature(BOX, FeatureKind.BOX, shape=(None, 4), sequence="objects"),
-        Feature(
-            LABEL,
-            FeatureKind.CLASS_LABEL,
-            shape=(None,),
-            names=tuple(class_names),
-            sequence="objects",
-        ),
-    )
-
-
-def keypoint_feature(num_points: int) -> Feature:
-    """Return a feature of `num_points` keypoints per object."""
-    return Feature(
-        KEYPOINTS, FeatureKind.KEYPOINTS, shape=(None, num_points, 3), sequence="objects"
-    )
-
-
-def keypoint_type(num_points: int) -> pa.DataType:
-    return pa.list_(pa.list_(pa.float32(), 3), num_points)
-
-
-def flag_feature(name: str) -> Feature:
-    """Return a feature that is a list of booleans, one per object."""
-    return Feature(name, FeatureKind.INT64, shape=(None,), dtype="bool", sequence="objects")
-
-
-SEGMENTATION_FEATURE = Feature(SEGMENTATION, FeatureKind.TEXT, shape=(None,), sequence="objects")
 
 
 def stated_size(height: object, width: object) -> ImageSize | None:
@@ -312,33 +297,24 @@ def stated_size(height: object, width: object) -> ImageSize | None:
     return ImageSize(*sides)
 
 
-def sizes_of(
+def _sizes_of(
     stated: Sequence[ImageSize | None],
-    with_objects: Iterable[int],
-    uris: Sequence[str | None],
+    with_objects: Sequence[int],
+    images: pa.RecordBatch,
     storage: StorageOptions,
 ) -> NDArray[np.float64]:
     """Return the height and width of each image, shape [n, 2].
 
-    They are as stated, else from its header; NaN if that has none.
-
-    Args:
-        stated: The sizes that are known.
-        with_objects: The rows of images with objects. The size of others does not matter.
-        uris: Addresses of the images; None for one that is no file of its own.
-        storage: Options of their store.
+    They are as stated, else, for images with objects, from the header; NaN if that has none. An
+    image inside another file has no header at the start of that file.
     """
-    unknown = sorted(row for row in set(with_objects) if stated[row] is None)
-
-    def read(row: int) -> ImageSize | None:
-        uri = uris[row]
-        return None if uri is None else read_size(uri, storage)
-
-    remote = bool(unknown) and is_remote(uris[unknown[0]] or "")
-    found = map_reads(read, unknown) if remote else map(read, unknown)
-    known = dict(zip(unknown, found, strict=True))
-    sizes = (known.get(row, size or ImageSize(1, 1)) for row, size in enumerate(stated))
-    return np.array([size or UNKNOWN_SIZE for size in sizes], float).reshape(-1, 2)
+    is_file = images.column("offset").is_null().to_pylist()
+    unknown = [row for row in with_objects if stated[row] is None and is_file[row]]
+    uris = [images.column("uri")[row].as_py() for row in unknown]
+    read = map_reads if uris and is_remote(uris[0]) else map
+    found = dict(zip(unknown, read(lambda uri: read_size(uri, storage), uris), strict=True))
+    sizes = (size or found.get(row) or UNKNOWN_SIZE for row, size in enumerate(stated))
+    return np.array([*sizes], float).reshape(-1, 2)
 
 
 def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:

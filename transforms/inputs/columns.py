@@ -100,9 +100,10 @@ class Columns:
     def reference_schema(self) -> pa.Schema:
         """The columns of references."""
         kinds = dict(zip(self.columns.names, self.columns.types, strict=True))
-        objects = () if self.structs is None else self.structs.values.columns
-        extras = ((name, self._type_of(name, kinds[name])) for name in self.extras)
-        return reference_schema([*extras, *objects])
+        extras = [(name, self._type_of(name, kinds[name])) for name in self.extras]
+        make = reference_schema if self.structs is None else self.structs.values.schema
+        schema: pa.Schema = make(extras)
+        return schema
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import fnmatch
-import glob
 import os
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 from shardwright.errors import StorageError
 from shardwright.storage.addresses import is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.folder import files_of
-from shardwright.storage.listing import LONG_KEYS, first_page, list_folder, list_pages
+from shardwright.storage.listing import LONG_KEYS, first_page, list_folder
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.companions import KIND_FOLDERS, Companions, find_companions
@@ -58,88 +57,15 @@ def expand_braces(pattern: str) -> list[str]:
     return [f"{pattern[: found.start()]}{middle}{end}" for middle in middles for end in ends]
 
 
-def matching(uri: str, storage: StorageOptions) -> list[tuple[str, str]]:
-    """Return (address, path below the last folder without a wildcard) of each matching file.
-
-    Raises:
-        StorageError: A folder, or the store, cannot be listed.
-    """
-    return _matching_objects(uri, storage) if is_remote(uri) else _matching_paths(uri)
-
-
-def _matching_paths(uri: str) -> list[tuple[str, str]]:
-    start = len(_fixed_part(uri)[0]) + 1
-    # A set: alternatives in braces may match the same file.
-    paths = {
-        path
-        for pattern in expand_braces(uri)
-        for path in _paths_in("", pattern.split("/")[1:])
-        if os.path.isfile(path)
-    }
-    return [(path, path[start:]) for path in paths]
-
-
-def _paths_in(folder: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the paths below a folder that match, as `glob.glob`, which skips unreadable folders."""
-    first, rest = parts[0], parts[1:]
-    names = _names_in(folder, first) if glob.has_magic(first) else [first]
-    for name in names:
-        path = f"{folder}/{name}"
-        if rest:
-            yield from _paths_in(path, rest)
-        else:
-            yield path
-
-
-def _names_in(folder: str, pattern: str) -> list[str]:
-    try:
-        names = os.listdir(folder or "/")
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise StorageError(f"cannot list {folder}: {error.strerror or error}") from error
-    return list(filter(_matcher(pattern), names))
-
-
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return a test of a name for a wildcard.
-
-    As in a shell, it matches hidden names only if it has a leading dot itself.
-    """
-    wanted = re.compile("|".join(map(fnmatch.translate, expand_braces(pattern))))
-    takes_litter = is_litter(pattern)
-    return lambda name: bool(wanted.match(name)) and (takes_litter or not is_litter(name))
-
-
-def _matching_objects(uri: str, storage: StorageOptions) -> list[tuple[str, str]]:
-    folder, pattern = _fixed_part(uri)
-    store, prefix = parse_address(folder)
-    client = client_for(store, storage)
-    # Without a slash only the folder's own objects can match: those below it are not listed.
-    pages = list_pages(client, prefix) if "/" in pattern else [list_folder(client, prefix)[1]]
-    start = len(prefix) + 1 if prefix else 0
-    wanted = [_matcher(part) for part in pattern.split("/")]
-    found = []
-    for row in (row for page in pages for row in page):
-        parts = row.key[start:].split("/")
-        if len(parts) == len(wanted) and all(
-            matches(part) for matches, part in zip(wanted, parts, strict=True)
-        ):
-            found.append((f"{store}/{row.key}", row.key[start:]))
-    return found
-
-
 def fixed_folder(pattern: str) -> str:
     """Return the folder above the first part with a wildcard."""
-    return _fixed_part(pattern)[0] or "/"
+    return _fixed_part(pattern) or "/"
 
 
-def _fixed_part(uri: str) -> tuple[str, str]:
-    """Split an address into the folder above the first part with a wildcard, and the rest."""
-    found = _WILDCARD.search(uri)
+def _fixed_part(pattern: str) -> str:
+    found = _WILDCARD.search(pattern)
     assert found is not None  # has_wildcard
-    folder = uri[: found.start()].rpartition("/")[0]
-    return folder, uri[len(folder) + 1 :]
+    return pattern[: found.start()].rpartition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -150,7 +76,7 @@ class FolderContents:
         folders: Names of folders.
         files: Names of files, or of objects.
         others: Names of broken links, pipes and the like.
-        is_whole: False for the first objects of a prefix that may hold more.
+        is_whole: False if there may be more.
     """
 
     folders: list[str]
@@ -174,7 +100,6 @@ class FolderListings:
         self._storage = storage
         self._found: dict[str, FolderContents] = {}
         self._first: dict[str, list[str]] = {}
-        self._matching: dict[str, list[tuple[str, str]]] = {}
         self._companions: dict[str, Companions] = {}
 
     def __reduce__(self) -> tuple[type[FolderListings], tuple[StorageOptions]]:
@@ -185,17 +110,33 @@ class FolderListings:
 
         Args:
             uri: The folder.
-            whole: Return everything, even of a prefix with images, where millions may follow the
-                first 1,000 objects.
+            whole: Return everything. Else the files of a folder are the first of each extension,
+                and a prefix with images, where millions may follow, has the first 1,000 objects.
 
         Raises:
             StorageError: The folder cannot be listed.
         """
         found = self._found.get(uri)
         if found is None or (whole and not found.is_whole):
-            found = self._list_prefix(uri, whole) if is_remote(uri) else _scan(uri)
+            if is_web(uri):
+                found = FolderContents([], [], [])
+            else:
+                found = self._list_prefix(uri, whole) if is_remote(uri) else _scan(uri, whole)
             self._found[uri] = found
         return found
+
+    def _list_prefix(self, uri: str, whole: bool) -> FolderContents:
+        names = self.first_names(uri)
+        found = _contents(
+            {name.partition("/")[0] for name in names if "/" in name},
+            (name for name in names if "/" not in name),
+            is_whole=len(names) < LONG_KEYS,
+        )
+        if found.is_whole or (found.has_images and not whole):
+            return found
+        store, prefix = parse_address(uri)
+        folders, rows = list_folder(client_for(store, self._storage), prefix)
+        return _contents(_relative(prefix, folders), _relative(prefix, (row.key for row in rows)))
 
     def first_names(self, uri: str) -> list[str]:
         """Return the paths of a prefix's first 1,000 objects, relative to it.
@@ -204,10 +145,29 @@ class FolderListings:
             StorageError: The store cannot be listed.
         """
         if uri not in self._first:
-            store, prefix = parse_address(uri)
-            page = first_page(client_for(store, self._storage), prefix)
-            self._first[uri] = _relative(prefix, (row.key for row in page))
+            above, _, name = uri.rpartition("/")
+            known = self._first.get(above, [])
+            if 0 < len(known) < LONG_KEYS:  # they are all of the folder above
+                self._first[uri] = _relative(
+                    name, (key for key in known if key.startswith(f"{name}/"))
+                )
+            else:
+                store, prefix = parse_address(uri)
+                page = first_page(client_for(store, self._storage), prefix)
+                self._first[uri] = _relative(prefix, (row.key for row in page))
         return self._first[uri]
+
+    def peek_in(self, uri: str) -> FolderContents:
+        """Return `look_in` of a folder, and nothing of a local one that cannot be listed.
+
+        The listing reports it, and `--accept-partial` may accept it.
+        """
+        try:
+            return self.look_in(uri)
+        except StorageError:
+            if is_remote(uri):
+                raise
+            return FolderContents([], [], [], is_whole=False)
 
     def companions_in(self, uri: str) -> Companions:
         """Return the files below a folder by their relation to images, of the first in each folder.
@@ -224,67 +184,41 @@ class FolderListings:
                 is_whole = is_whole and num_folders + len(level) <= _LOOK_FOLDERS
                 level = level[: _LOOK_FOLDERS - num_folders]
                 num_folders += len(level)
-                looks = map_reads(lambda folder: self.first_in(f"{uri}/{folder}"), level)
+                looks = map_reads(lambda path: self.peek_in(f"{uri}/{path}".rstrip("/")), level)
                 deeper = []
                 for folder, found in zip(level, looks, strict=True):
-                    few = _first_names(found.files)
+                    few, is_all = _first_names(found.files)
                     paths += [f"{folder}{name}" for name in few]
                     deeper += [f"{folder}{name}/" for name in found.folders]
-                    most = max(Counter(map(extension_of, few)).values(), default=0)
-                    is_whole = is_whole and found.is_whole and most <= _LOOK_NAMES
+                    is_whole = is_whole and found.is_whole and is_all
                 level = sorted(deeper, key=lambda path: (not _is_known(path), path))
             is_whole = is_whole and not level
             self._companions[uri] = find_companions(paths, is_whole=is_whole)
         return self._companions[uri]
 
-    def first_in(self, uri: str) -> FolderContents:
-        """Return folders in a folder, and the first files; of a short prefix, all files below.
-
-        Raises:
-            StorageError: The store cannot be listed.
-        """
-        uri = uri.rstrip("/")
-        if is_web(uri):
-            return FolderContents([], [], [])
-        if is_remote(uri):
-            names = self.first_names(uri)
-            here = [name for name in names if "/" not in name]
-            if len(names) >= LONG_KEYS and not here:
-                return replace(self.look_in(uri), is_whole=False)
-            is_short = len(names) < LONG_KEYS
-            folders = () if is_short else {name.partition("/")[0] for name in names} - {*here}
-            shown = (name for name in names if not any(map(is_litter, name.split("/"))))
-            return _contents(folders, shown if is_short else here, is_whole=is_short)
-        found = self._found.get(uri)
-        try:
-            return _scan(uri, _first_names) if found is None else found
-        except StorageError:  # the listing reports it, and `--accept-partial` may accept it
-            return FolderContents([], [], [], is_whole=False)
-
     def matching(self, pattern: str) -> list[tuple[str, str]]:
-        """Return `wildcards.matching` of a pattern.
+        """Return (address, path below the last folder without a wildcard) of each matching file.
 
         Raises:
-            StorageError: The store cannot be listed.
+            StorageError: A folder, or the store, cannot be listed.
         """
-        if pattern not in self._matching:
-            self._matching[pattern] = matching(pattern, self._storage)
-        return self._matching[pattern]
-
-    def _list_prefix(self, uri: str, whole: bool) -> FolderContents:
-        if is_web(uri):
-            return FolderContents([], [], [])
-        names = self.first_names(uri)
-        found = _contents(
-            {name.partition("/")[0] for name in names if "/" in name},
-            (name for name in names if "/" not in name),
-            is_whole=not names,
-        )
-        if found.is_whole or (found.has_images and not whole):
-            return found
-        store, prefix = parse_address(uri)
-        folders, rows = list_folder(client_for(store, self._storage), prefix)
-        return _contents(_relative(prefix, folders), _relative(prefix, (row.key for row in rows)))
+        root = _fixed_part(pattern)
+        if is_web(pattern):
+            self.first_names(root)  # says that a web server cannot be listed
+        found: set[str] = set()  # alternatives in braces may match the same file
+        for expanded in expand_braces(pattern[len(root) + 1 :]):
+            level, parts = [root], expanded.split("/")
+            for depth, part in enumerate(parts, 1):
+                looks = map_reads(lambda path: self.look_in(path or "/", whole=True), level)
+                level = [
+                    f"{path}/{name}"
+                    for path, look in zip(level, looks, strict=True)
+                    for name in fnmatch.filter(
+                        look.files if depth == len(parts) else look.folders, part
+                    )
+                ]
+            found.update(level)
+        return [(path, path[len(root) + 1 :]) for path in sorted(found)]
 
 
 def _is_known(path: str) -> bool:
@@ -292,20 +226,23 @@ def _is_known(path: str) -> bool:
     return name in KIND_FOLDERS or split_of([name]) is not None
 
 
-def _first_names(names: Iterable[str]) -> list[str]:
-    """Return the first names of each extension, in bounded memory, whatever their order.
+def _first_names(names: Iterable[str]) -> tuple[list[str], bool]:
+    """Return the first names of each extension, in bounded memory, and whether they are all.
 
     So images and their labels are both among them, also if they are in different folders.
     """
     kept: dict[str, list[str]] = defaultdict(list)
+    is_all = True
     for name in names:
         extension = extension_of(name)
         some = kept[extension if extension.isalpha() else ""]
         some.append(name)
         if len(some) > 2 * _LOOK_NAMES:
             some.sort()
-            del some[_LOOK_NAMES + 1 :]
-    return sorted(name for some in kept.values() for name in sorted(some)[: _LOOK_NAMES + 1])
+            del some[_LOOK_NAMES:]
+            is_all = False
+    is_all = is_all and all(len(some) <= _LOOK_NAMES for some in kept.values())
+    return sorted(name for some in kept.values() for name in sorted(some)[:_LOOK_NAMES]), is_all
 
 
 def is_web(uri: str) -> bool:
@@ -313,8 +250,8 @@ def is_web(uri: str) -> bool:
     return uri.startswith(("http://", "https://"))
 
 
-def _scan(uri: str, keep: Callable[[Iterable[str]], list[str]] = list) -> FolderContents:
-    """Return what is in a local folder, with the files that `keep` returns of all."""
+def _scan(uri: str, whole: bool) -> FolderContents:
+    """Return what is in a local folder."""
     beside: dict[str, list[str]] = {"folder": [], "other": []}
 
     def files() -> Iterator[str]:
@@ -331,13 +268,14 @@ def _scan(uri: str, keep: Callable[[Iterable[str]], list[str]] = list) -> Folder
                     beside[kind].append(entry.name)
 
     kept: list[str] = []
+    is_whole = True
     try:
-        kept = keep(files())
+        kept, is_whole = ([*files()], True) if whole else _first_names(files())
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as error:
         raise StorageError(f"cannot list {uri}: {error.strerror or error}") from error
-    return _contents(beside["folder"], kept, beside["other"])
+    return _contents(beside["folder"], kept, beside["other"], is_whole=is_whole)
 
 
 def _contents(

@@ -19,7 +19,7 @@ from shardwright.errors import StorageError, UsageError
 from shardwright.storage.addresses import HIDDEN, is_remote, parse_address, redact
 from shardwright.storage.folder import files_of
 from shardwright.storage.object_reads import head_object
-from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs.file_rules import (
     IMAGE_EXTENSIONS,
@@ -172,9 +172,9 @@ def look_up(
     if any(map(is_remote, uris)):
         signed = zip(uris, queries or itertools.repeat(None), strict=False)
         place = (listed_in, folder)
-        yield from map_reads(lambda one: _look_up_object(*one, storage, *place), signed)
+        yield from map_reads(lambda one: _look_up_one(*one, storage, *place), signed)
     else:
-        yield from (_look_up_file(uri, listed_in, folder) for uri in uris)
+        yield from (_look_up_one(uri, None, storage, listed_in, folder) for uri in uris)
 
 
 def file_exists(uri: str, storage: StorageOptions) -> bool:
@@ -205,36 +205,32 @@ def look_up_pictures(
     return result
 
 
-def _look_up_file(uri: str, listed_in: str, folder: str) -> ImagePlace | Problem:
-    try:
-        status = os.stat(uri)
-    except (FileNotFoundError, NotADirectoryError):
-        return _missing(
-            uri, f"listed in {listed_in}, but there is no such file", folder, NO_OPTIONS
-        )
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL byte
-        told = str(getattr(error, "strerror", None) or error)
-        return RejectReason.UNREADABLE, told
-    return file_problem(status) or ImagePlace(uri, None, status.st_size, etag_of(status))
-
-
-def _look_up_object(
+def _look_up_one(
     uri: str, query: str | None, storage: StorageOptions, listed_in: str, folder: str
 ) -> ImagePlace | Problem:
-    if not is_remote(uri):
-        return _look_up_file(uri, listed_in, folder)
+    is_object = is_remote(uri)
     try:
-        found = head_object(uri, storage, query)
+        if is_object:
+            found = head_object(uri, storage, query)
+            if found:
+                place = ImagePlace(uri, None, found.num_bytes, found.etag)
+                return size_problem(found.num_bytes) or place
+        else:
+            status = os.stat(uri)
+            place = ImagePlace(uri, None, status.st_size, etag_of(status))
+            return file_problem(status) or place
+    except (FileNotFoundError, NotADirectoryError):
+        pass
     except UsageError as error:
         return RejectReason.BAD_VALUE, str(error)
     except StorageError as error:
         if (reason := reason_of(error, uri)) is None:
             raise
         return reason, str(error)
-    if found is None:
-        told = f"listed in {listed_in}, but there is no such object"
-        return _missing(uri, told, folder, storage)
-    return size_problem(found.num_bytes) or ImagePlace(uri, None, found.num_bytes, found.etag)
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL byte
+        return RejectReason.UNREADABLE, str(getattr(error, "strerror", None) or error)
+    detail = f"listed in {listed_in}, but there is no such {'object' if is_object else 'file'}"
+    return _missing(uri, detail, folder, storage)
 
 
 def _missing(uri: str, detail: str, folder: str, storage: StorageOptions) -> Problem:
@@ -262,7 +258,7 @@ def _name_near(uri: str, storage: StorageOptions) -> str:
 def _names_in(folder: str, storage: StorageOptions) -> Mapping[str, str]:
     """Return the names of the first images in a folder by `_as_copied`."""
     try:
-        found = FolderListings(storage).first_in(folder).files
+        found = FolderListings(storage).look_in(folder).files
     except (StorageError, UsageError):
         return {}
     return {_as_copied(name): name for name in found if has_image_name(name)}

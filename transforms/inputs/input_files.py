@@ -193,7 +193,7 @@ class FilesSource(InputSource):
             folder
             for folder in listings.look_in(uri).folders[:_MOST_FOLDERS]
             if folder not in read
-            and any(map(self.is_part, listings.first_in(f"{uri}/{folder}").files))
+            and any(map(self.is_part, listings.peek_in(f"{uri}/{folder}").files))
         ]
         if unread:
             _LOG.warning(

@@ -32,34 +32,34 @@ from tests.support.detection_makers import (
     write,
 )
 from tests.support.input_forms import csv_of
-from tests.support.listings import NONE, Rows
+from tests.support.listings import NONE, Rows, columns_of
 from tests.support.random_tests import examples
 
-# Rows of datitran/raccoon_dataset, data/raccoon_labels.csv.
+# datitran/raccoon_dataset, data/raccoon_labels.csv.
 RACCOON = """\
 filename,width,height,class,xmin,ymin,xmax,ymax
-raccoon-117.jpg,640,448,raccoon,100,124,266,324
-raccoon-118.jpg,448,297,raccoon,109,31,307,297
-raccoon-117.jpg,640,448,raccoon,342,101,570,297
+117.jpg,640,448,raccoon,100,124,266,324
+118.jpg,448,297,raccoon,109,31,307,297
+117.jpg,640,448,raccoon,342,101,570,297
 """
-# Rows of Shenggan/BCCD_Dataset, test.csv: no size, and a column of classes with its own name.
+# Shenggan/BCCD_Dataset, test.csv: no size, and a column of classes with its own name.
 BCCD = """\
 filename,cell_type,xmin,xmax,ymin,ymax
-BloodImage_00000.jpg,WBC,260,491,177,376
-BloodImage_00000.jpg,RBC,78,184,336,435
-BloodImage_00001.jpg,WBC,68,286,315,480
+117.jpg,WBC,260,491,177,376
+117.jpg,RBC,78,184,336,435
+118.jpg,WBC,68,286,315,480
 """
-# Rows of Open Images, oidv6-train-annotations-bbox.csv: fractions, and ids in place of paths.
+# Kaggle's global-wheat-detection, train.csv: no class, and ids in place of paths.
+WHEAT = """\
+image_id,width,height,bbox,source
+117,1024,1024,"[834.0, 222.0, 56.0, 36.0]",usask_1
+118,1024,1024,"[226.0, 548.0, 130.0, 58.0]",usask_1
+"""
+# Open Images, oidv6-train-annotations-bbox.csv: fractions, codes of classes, and ids.
 OPEN_IMAGES = """\
 ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf
 000002b66c9c498e,xclick,/m/01g317,1,0.012500,0.195312,0.148438,0.587500,0,1,0
 000002b66c9c498e,xclick,/m/01g317,1,0.025000,0.276563,0.714063,0.948438,0,1,0
-"""
-# Rows in the form of Kaggle's global-wheat-detection, train.csv: an image without a class.
-WHEAT = """\
-image_id,width,height,bbox,source
-b6ab77fd7,1024,1024,"[834.0, 222.0, 56.0, 36.0]",usask_1
-b6ab77fd7,1024,1024,"[226.0, 548.0, 130.0, 58.0]",usask_1
 """
 
 
@@ -72,35 +72,25 @@ def fractions(width: int, height: int, *corners: float) -> Any:
     return pytest.approx([y_min / height, x_min / width, y_max / height, x_max / width], abs=1e-6)
 
 
-def test_raccoons(tmp_path: Path) -> None:
-    names = ("raccoon-117.jpg", "raccoon-118.jpg")
-    write(tmp_path, {"labels.csv": RACCOON, **dict.fromkeys(names, picture())})
-    source, rows, rejects = listed(tmp_path / "labels.csv")
-    first, second = by_id(rows).values()
-    assert first["x/objects/bbox"] == [
-        fractions(640, 448, 100, 124, 266, 324), fractions(640, 448, 342, 101, 570, 297),
-    ]  # fmt: skip
-    assert second["x/objects/label"] == ["raccoon"]
-    assert (first["stated_size"], rejects) == ([448.0, 640.0], [])
-    assert source.description == (
-        f"a csv table at {tmp_path}/labels.csv with a row for each box (xmin, ymin, xmax, ymax), "
-        "columns image='filename', label='class'"
-    )
-    assert [one.name for one in source.features] == ["objects/bbox", "objects/label"]
-
-
-def test_blood_cells(tmp_path: Path) -> None:
-    """The images' headers have the size, and --label-column names the class."""
-    names = ("BloodImage_00000.jpg", "BloodImage_00001.jpg")
-    images = {f"images/{name}": picture(640, 480) for name in names}
-    write(tmp_path, {"test.csv": BCCD, **images})
-    columns = {**NONE, "label": "cell_type"}
-    source, rows, rejects = listed(tmp_path / "test.csv", columns=columns)
-    first, second = by_id(rows).values()
-    assert first["x/objects/bbox"][1] == fractions(640, 480, 78, 336, 184, 435)
-    assert (first["x/objects/label"], second["x/objects/label"]) == (["WBC", "RBC"], ["WBC"])
-    assert (second["stated_size"], rejects) == ([480.0, 640.0], [])
-    assert source.label_paths_root == f"{tmp_path}/images"
+@pytest.mark.parametrize(("table", "label", "size", "box", "values"), [
+    (RACCOON, None, (640, 448), (342, 101, 570, 297), {"label": ["raccoon"] * 2}),
+    # The images' headers have the size, and --label-column names the class.
+    (BCCD, "cell_type", (640, 480), (78, 336, 184, 435), {"label": ["WBC", "RBC"]}),
+    (WHEAT, None, (1024, 1024), (834, 222, 890, 258), {"source": ["usask_1"]}),
+])  # fmt: skip
+def test_tables_as_they_are_found(
+    tmp_path: Path, table: str, label: str | None, size: Any, box: Any, values: Any
+) -> None:
+    images = {f"images/{name}.jpg": picture(640, 480) for name in (117, 118)}
+    write(tmp_path, {"t.csv": table, **images})
+    source, rows, rejects = listed(tmp_path / "t.csv", columns={**NONE, "label": label})
+    row = by_id(rows)["117.jpg"]
+    assert row["x/objects/bbox"][-1] == fractions(*size, *box)
+    assert {name: row[f"x/objects/{name}"] for name in values} == values
+    assert (row["stated_size"], len(rows), rejects) == ([size[1], size[0]], 2, [])
+    features = {one.name.removeprefix("objects/") for one in source.features}
+    assert (features, source.label_paths_root) == ({"bbox", *values}, f"{tmp_path}/images")
+    assert "csv with a row for each box (" in source.description
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ""])
@@ -114,14 +104,6 @@ def test_open_images(tmp_path: Path, suffix: str) -> None:
     assert (row["x/objects/IsTruncated"], row["x/objects/Confidence"]) == ([1, 1], [1, 1])
     assert (row["stated_size"], rejects) == (None, [])
     assert {one.sequence for one in source.features} == {"objects"}
-
-
-def test_wheat(tmp_path: Path) -> None:
-    write(tmp_path, {"train.csv": WHEAT, "train/b6ab77fd7.jpg": picture()})
-    source, [row], rejects = listed(tmp_path / "train.csv", image_root=str(tmp_path / "train"))
-    assert row["x/objects/bbox"][0] == fractions(1024, 1024, 834, 222, 890, 258)
-    assert (row["x/objects/source"], rejects) == (["usask_1"] * 2, [])
-    assert "objects/label" not in [one.name for one in source.features]
 
 
 @pytest.mark.parametrize(("header", "row"), [
@@ -146,31 +128,25 @@ COLUMNS = "image,xmin,ymin,xmax,ymax,label\n"
 @pytest.mark.parametrize(("table", "reason", "told"), [
     ("a.png,x,2,12,12,cat\na.png,4,2,12,12,cat\n", "bad_value", "row 0: xmin is 'x', not a number"),
     ("a.png,4,,12,12,cat\n", "bad_value", "only some of xmin, ymin, xmax, ymax have a value"),
-    ("a.png,4,2,12,12,\n", "bad_value", "row 0: label has no class for its box"),
+    ("a.png,4,2,12,12,\n", "bad_value", "row 0: label has no class in UTF-8 for its box"),
     ("a.png,4,2,12,12,cat\na.png,.1,.1,.2,.3,cat\n", "bad_value",
      "row 1: its box is a fraction of the image, and those of other rows are in pixels"),
     ("gone.png,4,2,12,12,cat\n", "missing_file", "there is no such file"),
     (",4,2,12,12,cat\n", "bad_value", "row 0: the image column 'image' is empty"),
+    ("a.png,4,2,12,12,cat,train\na.png,4,2,12,12,cat,test\n", "bad_value",
+     "its rows have several values of split, 'train' and 'test'"),
+    ("a.png,4,2,12,12,cat,,40,20\na.png,4,2,12,12,cat,,20,40\n", "bad_value",
+     "several values of height, 20.0 and 40.0"),
 ])  # fmt: skip
 def test_bad_rows(tmp_path: Path, table: str, reason: str, told: str) -> None:
     """A row that cannot be read rejects its image, as a bad annotation of COCO does."""
-    good = "b.png,4,2,12,12,cat\n"
-    write(tmp_path, {"t.csv": f"{COLUMNS}{table}{good}", "a.png": picture(), "b.png": picture()})
+    lines = [f"{COLUMNS.strip()},split,width,height"]
+    for row in (*table.splitlines(), "b.png,4,2,12,12,cat"):
+        lines.append(",".join([*row.split(","), *["train", "40", "20"][row.count(",") - 5 :]]))
+    write(tmp_path, {"t.csv": "\n".join(lines), "a.png": picture(), "b.png": picture()})
     _, rows, [reject] = listed(tmp_path / "t.csv")
     assert [row["id"] for row in rows] == ["b.png"]
     assert (str(reject.reason), told in reject.detail) == (reason, True), reject.detail
-
-
-@pytest.mark.parametrize(("columns", "values", "told"), [
-    ("split", ("train", "test"), "its rows have several values of split, 'train' and 'test'"),
-    ("width,height", ("40,20", "20,40"), "several values of height, 20.0 and 40.0"),
-])  # fmt: skip
-def test_rows_that_contradict(tmp_path: Path, columns: str, values: Any, told: str) -> None:
-    text = "".join(f"a.png,4,2,12,12,cat,{each}\n" for each in values)
-    text = f"{COLUMNS.strip()},{columns}\n{text}b.png,4,2,12,12,cat,{values[0]}\n"
-    write(tmp_path, {"t.csv": text, "a.png": picture(), "b.png": picture()})
-    _, [row], [reject] = listed(tmp_path / "t.csv")
-    assert (row["id"], reject.id, told in reject.detail) == ("b.png", "a.png", True), reject.detail
 
 
 def test_boxes_that_are_none(tmp_path: Path) -> None:
@@ -188,14 +164,6 @@ def test_boxes_that_are_none(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_image_of_unknown_size(tmp_path: Path) -> None:
-    text = f"{COLUMNS}a.png,4,2,12,12,cat\nb.png,4,2,12,12,dog\nc.png,4,2,12,12,cat\n"
-    images = {"a.png": picture(), "b.png": b"no image", "c.png": picture()}
-    _, rows, [reject] = listed(write(tmp_path, {"t.csv": text, **images}) / "t.csv")
-    assert [row["x/objects/label"] for row in rows] == [["cat"], ["cat"]]
-    assert (reject.id, "its boxes have no scale" in reject.detail) == ("b.png", True)
-
-
 @pytest.mark.parametrize(("header", "row", "told"), [
     ("image,label,class,xmin,ymin,xmax,ymax,bbox", "a.png,cat,b,4,2,12,12,x",
      "column 'bbox' would be the feature 'objects/bbox'"),
@@ -210,16 +178,13 @@ def test_columns_that_clash(tmp_path: Path, header: str, row: str, told: str) ->
         listed(tmp_path / "t.csv")
 
 
-def test_outlines_are_no_boxes(tmp_path: Path) -> None:
-    write(tmp_path, {"t.csv": "image,x1,y1,x2,y2,x3,y3\na.png,1,2,3,4,5,6\n", "a.png": picture()})
-    _, [row], _ = listed(tmp_path / "t.csv")
-    assert (row["x/x1"], row["x/y3"]) == (1, 6)
-
-
-def test_columns_that_a_schema_names_are_no_boxes(tmp_path: Path) -> None:
+def test_columns_that_are_no_boxes(tmp_path: Path) -> None:
+    """Those that a schema names, and outlines."""
     write(tmp_path, {"t.csv": f"{COLUMNS}a.png,4,2,12,12,cat\n", "a.png": picture()})
     _, [row], _ = listed(tmp_path / "t.csv", kinds={"xmin": FeatureKind.INT64})
     assert (row["x/xmin"], row["label"]) == (4, "cat")
+    write(tmp_path, {"t.csv": "image,x1,y1,x2,y2,x3,y3\na.png,1,2,3,4,5,6\n"})
+    assert columns_of(listed(tmp_path / "t.csv")[1], "x/x1", "x/y3") == [(1, 6)]
 
 
 Object = tuple[str, int, int, int, int]
@@ -286,8 +251,7 @@ def test_the_same_as_coco_in_any_order(
 
 def test_rows_in_several_files(tmp_path: Path) -> None:
     """The rows of an image may be in several files; classes of whole numbers stay numbers."""
-    texts = [f"{COLUMNS}a.png,4,2,12,12,{label}\n" for label in (10, 9)]
-    files = {f"t-{number}.csv": text for number, text in enumerate(texts)}
+    files = {f"t-{n}.csv": f"{COLUMNS}a.png,4,2,12,12,{label}\n" for n, label in enumerate((10, 9))}
     _, [row], rejects = listed(f"{write(tmp_path, {**files, 'a.png': picture()})}/t-*.csv")
     assert (row["x/objects/label"], rejects) == ([10, 9], [])
 

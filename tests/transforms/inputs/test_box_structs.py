@@ -46,8 +46,7 @@ def check(rows: Rows, labels: Any = lambda label: label) -> None:
         assert row["stated_size"] == ([HEIGHT, WIDTH] if objects else None)
 
 
-@pytest.mark.parametrize("as_lists", [True, False])
-@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("ending", "as_lists"), [("jsonl", True), ("parquet", False)])
 def test_metadata_of_image_folders(tmp_path: Path, ending: str, as_lists: bool) -> None:
     rows = [
         {"file_name": f"{name}.png", "objects": struct_of(name, numbers=False, as_lists=as_lists)}
@@ -66,8 +65,7 @@ def test_metadata_of_image_folders(tmp_path: Path, ending: str, as_lists: bool) 
     assert (source.name, rejects) == ("image-folder", [])
 
 
-@pytest.mark.parametrize("as_lists", [True, False])
-@pytest.mark.parametrize("names", [CLASSES, ()])
+@pytest.mark.parametrize(("names", "as_lists"), [(CLASSES, True), ((), False)])
 def test_hub_parquet(tmp_path: Path, names: Any, as_lists: bool) -> None:
     rows = [
         {
@@ -94,8 +92,9 @@ def test_hub_parquet(tmp_path: Path, names: Any, as_lists: bool) -> None:
     ({"bbox": [[4, 2, 8, 10]], "label": []}, "'label' has 0 values, and 'bbox' has 1"),
     ({"bbox": [[4, 2, 8]], "label": ["cat"]}, "bbox is [4, 2, 8], not [x, y, width, height]"),
     ({"bbox": [[0.1, 0.1, 0.5, 0.5]], "label": ["cat"]}, "must be [x, y, width, height] in pixels"),
-    ({"bbox": [[4, 2, 8, 10]], "label": [None]}, "an object has no label"),
-    ({"bbox": [[4, 2, 8, 10]], "label": [" "]}, "an object has no label"),
+    ({"bbox": [[4, 2, 8, 10]], "label": [None]}, "objects: label has no class"),
+    ({"bbox": [[4, 2, 8, 10]], "label": [" "]}, "objects: label has no class"),
+    ({"bbox": [[float("nan")] * 4], "label": ["cat"]}, "box a.png#0 is ymin=nan"),
 ])  # fmt: skip
 def test_bad_objects(tmp_path: Path, objects: Any, told: str) -> None:
     good = {"bbox": [[4, 2, 8, 10]], "label": ["cat"]}

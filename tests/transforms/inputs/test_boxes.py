@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.rejects import Reject, RejectReason
-from tests.support.detection_makers import picture, write
-from tests.support.helpers import references
+from tests.support.detection_makers import picture, reasons, write
+from tests.support.helpers import references, rejects_of, rows_of
 
 SIDES = st.integers(1, 60_000)
 NAN, INF = math.nan, math.inf
@@ -30,28 +31,20 @@ def boxes_in_images(draw: st.DrawFn) -> tuple[int, int, list[float]]:
     return width, height, [x, y, w, h]
 
 
-def corners_of(width: int, height: int, box: list[float]) -> np.ndarray:
-    return boxes.corners_of_sides(np.array([box]), 0) / [height, width, height, width]
-
-
 @given(boxes_in_images())
 def test_pixels_come_back_from_fractions(case: tuple[int, int, list[float]]) -> None:
-    width, height, box = case
-    [settled], [keep] = boxes.settle_boxes(corners_of(*case))
+    width, height, (x, y, w, h) = case
+    corners = boxes.corners_of_sides(np.array([[x, y, w, h]]), 0) / [height, width, height, width]
+    center = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
+    of_center = boxes.corners_of_sides(np.array([center]), 0.5)
+    np.testing.assert_allclose(of_center, corners, atol=1e-9)
+    [settled], [keep] = boxes.settle_boxes(corners)
     assert keep
     assert (settled >= 0).all()
     assert (settled <= 1).all()
     ymin, xmin, ymax, xmax = settled.astype(float) * [height, width, height, width]
     found = [xmin, ymin, xmax - xmin, ymax - ymin]
-    assert found == pytest.approx(box, abs=max(width, height) * 2e-7)
-
-
-@given(boxes_in_images())
-def test_centers_and_corners_agree(case: tuple[int, int, list[float]]) -> None:
-    width, height, (x, y, w, h) = case
-    center = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
-    found = boxes.corners_of_sides(np.array([center]), 0.5)
-    np.testing.assert_allclose(found, corners_of(*case), atol=1e-9)
+    assert found == pytest.approx([x, y, w, h], abs=max(width, height) * 2e-7)
 
 
 @given(st.lists(st.lists(st.floats(width=64), min_size=4, max_size=4), max_size=5))
@@ -77,33 +70,54 @@ def test_cut_off_at_edges(corners: tuple[float, ...], expected: tuple[float, ...
     assert not expected or settled.tolist() == pytest.approx(expected, abs=1e-7)
 
 
-def test_objects_as_lists_of_their_images() -> None:
-    corners = np.array([[0, 0, 0.5, 1], [0.5, 0.5, 0.5, 1], [0.25, 0.5, 2, 0.75]])
-    labels, names = {boxes.LABEL: pa.array(["x", "y", "z"])}, ["i#1", "k#1", "k#2"]
-    found = boxes.ObjectRows(np.array([0, 2, 2]), corners, labels, names)
-    reject, batch = boxes.with_objects(references(["i", "j", "k"]), found)
+def with_objects(
+    ids: list[str], rows: list[int], corners: Any, stated: Any = None, **more: Any
+) -> list[pa.RecordBatch | Reject]:
+    labels = {boxes.LABEL: pa.array([str(place) for place in range(len(rows))])}
+    found = boxes.Objects(np.array(rows, np.int64), np.array(corners), labels, range(len(rows)))
+    return list(boxes.with_objects(references(ids, **more), found, stated, NO_OPTIONS))
+
+
+def test_objects_are_lists_of_their_images_and_a_box_without_area_is_left_out() -> None:
+    corners = [[0, 0, 0.5, 1], [0.5, 0.5, 0.5, 1], [0.25, 0.5, 2, 0.75]]
+    reject, batch = with_objects(["i", "j", "k"], [0, 2, 2], corners)
     assert isinstance(reject, Reject)
-    assert batch.column("x/objects/label").to_pylist() == [["x"], [], ["z"]]
+    assert batch.column("x/objects/label").to_pylist() == [["0"], [], ["2"]]
     column = batch.column("x/objects/bbox")
     assert column.type == pa.list_(boxes.BOX_TYPE)
     assert column.to_pylist() == [[[0, 0, 0.5, 1]], [], [[0.25, 0.5, 1, 0.75]]]
     uri = batch.column("uri")[2].as_py()
     assert (reject.id, reject.uri, reject.reason) == ("k#1", uri, RejectReason.EMPTY_BOX)
     assert "(ymin=0.5, xmin=0.5, ymax=0.5, xmax=1, as fractions)" in reject.detail
+    [batch] = with_objects(["i", "j"], [], np.zeros((0, 4)))
+    assert batch.column("x/objects/bbox").to_pylist() == [[], []]
 
 
 @pytest.mark.parametrize("wrong", [
     (0.5, 0.5, 0.4, 1), (0.5, 0.5, 1, 0.4), (NAN, 0, 1, 1), (0, 0, INF, 1),
 ])  # fmt: skip
 def test_an_image_with_an_invalid_box_is_rejected(wrong: tuple[float, ...]) -> None:
-    corners = np.array([[0, 0, 0.5, 1], wrong, wrong, [0.5, 0.5, 0.5, 1], [0, 0, 1, 1]])
-    labels, names = {boxes.LABEL: pa.array(list("abcde"))}, [f"#{row}" for row in range(5)]
-    found = boxes.ObjectRows(np.array([0, 0, 0, 0, 1]), corners, labels, names)
-    reject, batch = boxes.with_objects(references(["i", "j"]), found)
+    corners = [[0, 0, 0.5, 1], wrong, wrong, [0.5, 0.5, 0.5, 1], [0, 0, 1, 1]]
+    reject, batch = with_objects(["i", "j"], [0, 0, 0, 0, 1], corners)
     assert isinstance(reject, Reject)
     assert (reject.id, reject.reason) == ("i", RejectReason.BAD_VALUE)
-    assert reject.detail.startswith(f"box #1 is ymin={wrong[0]:g}, ")
-    assert batch.column("x/objects/label").to_pylist() == [["e"]]
+    assert reject.detail.startswith(f"box i#1 is ymin={wrong[0]:g}, ")
+    assert batch.column("x/objects/label").to_pylist() == [["4"]]
+
+
+def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path) -> None:
+    names = ["a.png", "no.png", "none.png", "stated.png"]
+    write(tmp_path, {"a.png": picture(80, 40), **dict.fromkeys(names[1:], b"no image")})
+    stated = [None, None, None, boxes.ImageSize(20, 40)]
+    uris = [f"{tmp_path}/{name}" for name in names]
+    found = with_objects(names, [0, 1, 3], [[2, 4, 12, 12]] * 3, stated, uri=uris)
+    assert [(row["id"], row["x/objects/bbox"], row["stated_size"]) for row in rows_of(found)] == [
+        ("a.png", [pytest.approx([0.05, 0.05, 0.3, 0.15])], [40, 80]), ("none.png", [], None),
+        ("stated.png", [pytest.approx([0.1, 0.1, 0.6, 0.3])], [20, 40]),
+    ]  # fmt: skip
+    [reject] = rejects_of(found)
+    assert reasons([reject]) == [("no.png", "bad_value")]
+    assert "its boxes have no scale" in reject.detail
 
 
 @pytest.mark.parametrize(("num_outside", "reach", "warned"), [
@@ -118,25 +132,11 @@ def test_many_boxes_that_reach_out_of_their_images_are_a_warning(
 ) -> None:
     monkeypatch.setattr(boxes, "_folders_told", set())
     box = (reach, 0.2, 0.7, 0.4) if reach < 0 else (0.1, 0.2, 0.7, reach)
-    corners = np.array([box] * num_outside + [(0, 0, 1, 1)] * (5 - num_outside))
-    labels, names = {boxes.LABEL: pa.array(list("abcde"))}, [f"#{row}" for row in range(5)]
     for _ in range(2):
-        list(
-            boxes.with_objects(
-                references(["i"]), boxes.ObjectRows(np.zeros(5, np.int64), corners, labels, names)
-            )
-        )
+        with_objects(["i"], [0] * 5, [box] * num_outside + [(0, 0, 1, 1)] * (5 - num_outside))
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == warned
     assert not warned or f"{num_outside} of the first 5 boxes reach out of their images" in told[0]
-
-
-def test_no_objects_at_all() -> None:
-    nothing = boxes.object_rows(["i", "j"], [], [], {boxes.LABEL: pa.string()})
-    [batch] = boxes.with_objects(references(["i", "j"]), nothing)
-    assert [batch.column(f"x/objects/{name}").to_pylist() for name in ("bbox", "label")] == [
-        [[], []], [[], []],
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("height", "width", "expected"), [

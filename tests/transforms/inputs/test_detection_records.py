@@ -99,7 +99,7 @@ def test_classes_without_names(tmp_path: Path) -> None:
     (0, {"image__object__bbox__xmin": [0.5]}, "bad_value",
      "'image/object/bbox/ymin' has 2 values, and 'image/object/bbox/xmin' has 1"),
     *((0, {"image__object__class__text": [text, b"dog"]}, "bad_value",
-       "'image/object/class/text' has no class in UTF-8 for its box")
+       "image/object/class/text has no class in UTF-8 for its box")
       for text in (b" ", "\u72d7".encode("gbk"))),
     (2, {"image__object__bbox__xmax": [20.0]}, "bad_value", "must be fractions of the image"),
     (2, {"image__object__bbox__xmax": [-0.5]}, "bad_value", "ymin <= ymax and xmin <= xmax"),

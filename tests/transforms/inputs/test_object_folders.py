@@ -229,4 +229,4 @@ def test_all_formats_look_at_one_listing(s3_bucket: Bucket, s3_proxy: FaultProxy
     source = detect(uri, storage=s3_bucket.behind(s3_proxy).options())
     description = f"a folder at {uri}, with the folders cat, dog"
     assert (source.name, source.description) == ("folder", description)
-    assert len(s3_proxy.requests) == 3, "the first page, the folder's own content, notes.txt"
+    assert len(s3_proxy.requests) == 2, "the first page and notes.txt"

@@ -10,10 +10,9 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.errors import UsageError
 from shardwright.transforms.inputs.box_rows import BoxColumns, BoxStructs
-from shardwright.transforms.inputs.boxes import ImageSize, read_size
-from shardwright.transforms.inputs.columns import ROLE_COLUMNS, quoted, role_text
+from shardwright.transforms.inputs.boxes import read_size
+from shardwright.transforms.inputs.columns import ROLE_COLUMNS, role_text
 from shardwright.transforms.inputs.file_rules import has_image_name
 from shardwright.transforms.inputs.formats.table_files import read_first_rows
 from shardwright.transforms.inputs.formats.tables import TableLayout, TableSource
@@ -55,20 +54,6 @@ class BoxTableSource(TableSource):
     finder = Objects()
 
 
-def _check_sides(
-    boxes: BoxColumns, rows: pa.RecordBatch, sizes: Sequence[ImageSize | None]
-) -> None:
-    """Raise UsageError if the widths and heights of boxes are those of their images."""
-    x, y, *sides = (rows.column(name).to_pylist() for name in boxes.edges)
-    stated = [size and (size.width, size.height) for size in sizes]
-    if [*zip(*sides, strict=True)] == stated and any((*x, *y)):
-        raise UsageError(
-            f"columns {quoted(boxes.edges[2:])} hold the sizes of images, so "
-            f"{quoted(boxes.edges[:2])} are no points of boxes: rename these, or give a --schema "
-            "that takes them as features"
-        )
-
-
 def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
     """Return a table of boxes; images are where the first of them are, with their extension."""
     kinds = {one.name: one for one in table.columns}
@@ -80,16 +65,19 @@ def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
     batch = read_first_rows(table.path_of(first), table.format, table.columns, table.storage)
     if batch is None:
         return table
-    names = pc.unique(pc.fill_null(role_text(batch, table.image), ""))[:_PROBES]
+    paths = role_text(batch, table.image)
+    names = pc.unique(pc.fill_null(paths, ""))[:_PROBES]
+    rows = batch.take(pc.index_in(names, paths))
+    if boxes.size:
+        boxes.check_sizes(rows, ())
     suffixes = ("",) if all(map(has_image_name, names.to_pylist())) else _SUFFIXES
     own = table.folder_of(first)
     for folder, suffix in itertools.product((own, f"{own}/images"), suffixes):
-        _, paths = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
-        uris = paths.to_pylist()
+        _, found = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
+        uris = found.to_pylist()
         if any(file_exists(uri, table.storage) for uri in uris):
-            if boxes.part is not None:
-                rows = batch.take(pc.index_in(names, role_text(batch, table.image)))
-                _check_sides(boxes, rows, [read_size(uri, table.storage) for uri in uris])
+            if boxes.part is not None and not boxes.size:
+                boxes.check_sizes(rows, [read_size(uri, table.storage) for uri in uris])
             root = table.image_root if folder == own else folder
             return replace(table, image_root=root, suffix=suffix)
     return table

@@ -14,9 +14,9 @@ import os
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ from shardwright.transforms.inputs.formats.coco_files import (
     IMAGE,
     MAX_INT64,
     OUTLINE,
+    Category,
     Image,
     check_text,
     encodable,
@@ -63,8 +64,6 @@ from shardwright.transforms.inputs.source import InputSource, Rows, SourceReques
 from shardwright.transforms.inputs.top_folders import names_state_splits
 from shardwright.transforms.references import (
     BATCH_ROWS,
-    STATED_SIZE,
-    STATED_SIZE_TYPE,
     extra_name,
     keep_rows,
     reference_schema,
@@ -81,12 +80,7 @@ _START_BYTES = 1 << 16
 _KINDS = ("instances", "person_keypoints", "stuff", "panoptic", "image_info", "captions")
 _NAME = re.compile(rf"(?:(?P<kind>{'|'.join(_KINDS)})_)?(?P<set>.+)\.json", re.IGNORECASE)
 _BESIDE = "_annotations.coco.json"
-_OBJECT_TYPES = {
-    boxes.LABEL: pa.string(),
-    boxes.AREA: pa.float64(),
-    boxes.IS_CROWD: pa.int64(),
-    boxes.SEGMENTATION: pa.large_string(),
-}
+_VALUES = (boxes.LABEL, boxes.AREA, boxes.IS_CROWD, boxes.SEGMENTATION)
 _BATCH_BYTES = 32 << 20  # of a batch's annotations, on average, as JSON
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _MOST_FILES = 64  # json files that detection reads, those with COCO's names first
@@ -115,7 +109,7 @@ class CocoSource(InputSource):
         uri: INPUT.
         sets: The parts.
         root: The folder that ids, which are paths, are relative to.
-        has_boxes: True if a file has boxes.
+        types: Name -> type of each value of objects; {} if no file has boxes.
         has_captions: True if a file has captions.
         num_keypoints: The numbers of keypoints that categories name.
         storage: Options of the stores that hold the files.
@@ -128,7 +122,7 @@ class CocoSource(InputSource):
     uri: str
     sets: tuple[CocoSet, ...]
     root: str
-    has_boxes: bool
+    types: Mapping[str, pa.DataType]
     has_captions: bool
     num_keypoints: frozenset[int]
     storage: StorageOptions
@@ -197,9 +191,8 @@ def _is_named(name: str) -> bool:
 def _source_of(request: SourceRequest, files: Sequence[str]) -> CocoSource:
     sets, root, left_out = _sets_of(request, files)
     found = look_at_coco((uri for one in sets for uri in one.files), request.storage)
-    names, has_boxes, has_captions = found.names, found.has_boxes, found.has_captions
-    num_keypoints = frozenset(found.num_keypoints)
-    if has_boxes and not names:
+    names, counts, has_captions = found.names, frozenset(found.num_keypoints), found.has_captions
+    if found.has_boxes and not names:
         raise UsageError(
             f"{request.uri} has boxes and no categories: "
             "add the section `categories` with an id and a name for each class"
@@ -207,42 +200,35 @@ def _source_of(request: SourceRequest, files: Sequence[str]) -> CocoSource:
     if not (has_wildcard(request.uri) or request.uri.lower().endswith(_ENDING)):
         _warn_of_others(request, found.stems)
     ignored = f"; {', '.join(left_out)} left out" if left_out else ""
-    if found.has_keypoints and not num_keypoints:
+    if found.has_keypoints and not counts:
         ignored += "; keypoints left out, as no category names them"
-    kinds = [f"boxes of {counted(len(names), 'class')}"] * has_boxes
-    kinds += ["keypoints"] * bool(num_keypoints) + ["captions"] * has_captions
-    columns = [(IMAGE_ID, pa.int64())]
-    features: tuple[Feature, ...] = ()
-    if has_boxes:
-        kinds_of = {boxes.BOX: boxes.BOX_TYPE, **_OBJECT_TYPES}
-        columns += [(name, pa.list_(kind)) for name, kind in kinds_of.items()]
-        area = Feature(boxes.AREA, FeatureKind.FLOAT32, shape=(None,), sequence="objects")
-        crowd = boxes.flag_feature(boxes.IS_CROWD)
-        features = (*boxes.box_features(names), area, crowd, boxes.SEGMENTATION_FEATURE)
-    if num_keypoints:
-        most = max(num_keypoints)
-        columns.append((boxes.KEYPOINTS, pa.list_(boxes.keypoint_type(most))))
-        features = (*features, boxes.keypoint_feature(most))
-    if has_boxes:
-        columns.append((STATED_SIZE, STATED_SIZE_TYPE))
-    if has_captions:
-        columns.append((CAPTIONS, pa.list_(pa.large_string())))
-        features = (*features, Feature(CAPTIONS, FeatureKind.TEXT, shape=(None,)))
+    kinds = [f"boxes of {counted(len(names), 'class')}"] * found.has_boxes
+    kinds += ["keypoints"] * bool(counts) + ["captions"] * has_captions
+    columns = [(IMAGE_ID, pa.int64()), *[(CAPTIONS, pa.list_(pa.large_string()))] * has_captions]
+    schema, features = reference_schema(columns), list[Feature]()
+    types: dict[str, pa.DataType] = {}
+    if found.has_boxes:
+        types = boxes.value_types(*_VALUES, num_keypoints=max(counts, default=0))
+        schema = boxes.objects_schema(types, columns)
+        features += boxes.value_features(types, names)
+    features += [Feature(CAPTIONS, FeatureKind.TEXT, shape=(None,))] * has_captions
+    shown = ", ".join(os.path.basename(file) for one in sets[:3] for file in one.files)
+    shown += f" and those of {len(sets) - 3} more sets" if len(sets) > 3 else ""
     return CocoSource(
-        f"COCO json at {request.uri} ({_files_as_text(sets)}) "
+        f"COCO json at {request.uri} ({shown}) "
         f"with {' and '.join(kinds) or 'images only'}{ignored}",
-        reference_schema(columns),
-        features,
+        schema,
+        tuple(features),
         states_splits=len(sets) > 1
         and names_state_splits(request, {_below(root, one.files[0]): one.split for one in sets}),
         uri=request.uri,
         sets=sets,
         root=root,
         folders=(root,),
-        labels_from=f"the categories of {_files_as_text(sets)}",
-        has_boxes=has_boxes,
+        labels_from=f"the categories of {shown}",
+        types=types,
         has_captions=has_captions,
-        num_keypoints=num_keypoints,
+        num_keypoints=counts,
         storage=request.storage,
     )
 
@@ -258,62 +244,38 @@ def _warn_of_others(request: SourceRequest, listed: Set[str]) -> None:
         )
 
 
-def _files_as_text(sets: Sequence[CocoSet]) -> str:
-    files = ", ".join(os.path.basename(file) for one in sets[:3] for file in one.files)
-    return f"{files} and those of {len(sets) - 3} more sets" if len(sets) > 3 else files
-
-
 def _sets_of(
     request: SourceRequest, files: Sequence[str]
 ) -> tuple[tuple[CocoSet, ...], str, list[str]]:
-    """Return the sets of json files, the folder of their ids, and the names of skipped files."""
-    chosen, left_out = _chosen_files(files)
-    root = request.image_root or request.uri
-    if not request.image_root and (has_wildcard(root) or root.lower().endswith(_ENDING)):
-        homes = [f"{_home(folder)}/" for folder, _ in chosen]
-        shared = os.path.commonprefix(homes)  # noqa: RUF071 - `commonpath` spoils addresses
-        root = shared.rpartition("/")[0] or "/"
-    sets = (
-        CocoSet(
-            read,
-            split_of([*re.split(r"[^A-Za-z0-9]+", name), *_below(root, folder).split("/")[::-1]]),
-            _image_folders(folder, name, request.image_root),
-        )
-        for (folder, name), read in chosen.items()
-    )
-    return tuple(sets), root, left_out
-
-
-def _below(root: str, path: str) -> str:
-    return path.removeprefix(root).lstrip("/")
-
-
-def _chosen_files(files: Sequence[str]) -> tuple[dict[tuple[str, str], tuple[str, ...]], list[str]]:
-    """Return the files to read by (folder, name) of their set, and the names of the other files.
+    """Return the sets of json files, the folder of their ids, and the names of skipped files.
 
     Of a set, the first file in the order of `_KINDS` is read, and its captions: the others annotate
     the same images again.
     """
     by_set: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for uri in files:
-        folder, kind, name = _named(uri)
-        by_set[folder, name][kind] = uri
-    chosen, left_out = {}, []
-    for key, kinds in by_set.items():
-        objects = next((kind for kind in ("", *_KINDS[:-1]) if kind in kinds), None)
-        read = [kinds[kind] for kind in (objects, "captions") if kind is not None and kind in kinds]
-        chosen[key] = tuple(read)
+        folder, _, base = uri.rpartition("/")
+        match = None if base.lower() == _BESIDE else _NAME.fullmatch(base)
+        name = match["set"] if match else folder.rpartition("/")[2]
+        by_set[folder, name][((match and match["kind"]) or "").lower()] = uri
+    root = request.image_root or request.uri
+    if not request.image_root and (has_wildcard(root) or root.lower().endswith(_ENDING)):
+        homes = [f"{_home(folder)}/" for folder, _ in by_set]
+        shared = os.path.commonprefix(homes)  # noqa: RUF071 - `commonpath` spoils addresses
+        root = shared.rpartition("/")[0] or "/"
+    sets, left_out = [], []
+    for (folder, name), kinds in by_set.items():
+        objects = next((kinds[kind] for kind in ("", *_KINDS[:-1]) if kind in kinds), None)
+        read = tuple(filter(None, (objects, kinds.get("captions"))))
         left_out += [os.path.basename(uri) for uri in kinds.values() if uri not in read]
-    return chosen, left_out
+        words = re.split(r"[^A-Za-z0-9]+", name), _below(root, folder).split("/")[::-1]
+        split = split_of(chain(*words))
+        sets.append(CocoSet(read, split, _image_folders(folder, name, request.image_root)))
+    return tuple(sets), root, left_out
 
 
-def _named(uri: str) -> tuple[str, str, str]:
-    """Return (folder, kind, name of the set) of a json file."""
-    folder, _, base = uri.rpartition("/")
-    match = _NAME.fullmatch(base)
-    if base.lower() == _BESIDE or match is None:
-        return folder, "", folder.rpartition("/")[2]
-    return folder, (match["kind"] or "").lower(), match["set"]
+def _below(root: str, path: str) -> str:
+    return path.removeprefix(root).lstrip("/")
 
 
 def _home(folder: str) -> str:
@@ -332,19 +294,8 @@ def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str,
     return tuple(dict.fromkeys(places))
 
 
-class _Annotations(NamedTuple):
-    """The annotations of a batch of images, in the order of rows and ids, as in TFDS.
-
-    Attributes:
-        objects: (row of the image, object). Its box is in pixels, and its keypoints are its last
-            value.
-        captions: (row of the image, caption).
-        problems: Row -> a problem of the image's annotations.
-    """
-
-    objects: list[tuple[int, boxes.ImageObject]]
-    captions: list[tuple[int, str]]
-    problems: dict[int, Problem]
+class _UnknownClassError(ValueError):
+    """The class of an annotation is not in `categories`."""
 
 
 class _SetListing:
@@ -354,7 +305,7 @@ class _SetListing:
         self._source, self._set = source, found
         self._images: list[Image] = []
         self._row_of: dict[str, int] = {}
-        self._categories: dict[str, str] = {}
+        self._categories: dict[str, Category] = {}
         self._annotations: list[Any] = []
         self._starts: list[int] = []  # of each file's annotations
         # In the order of images and ids: row of the image, id, and number of each annotation.
@@ -365,8 +316,7 @@ class _SetListing:
         for uri in self._set.files:
             content = read_coco(uri, self._source.storage)
             yield from self._add_images(content.images, uri)
-            for key, category in read_categories(content, uri).items():
-                self._categories[key] = category.name
+            self._categories |= read_categories(content, uri)
             self._starts.append(len(self._annotations))
             self._annotations += content.annotations
         yield from self._sort_annotations()
@@ -451,91 +401,81 @@ class _SetListing:
                 return folder
         return self._set.folders[0]
 
-    def _batch(self, folder: str, rows: range) -> Iterator[pa.RecordBatch | Reject]:
-        source, found = self._source, self._annotations_of(rows)
+    def _batch(self, folder: str, rows: range) -> Rows:
+        source = self._source
+        objects, captions, problems = self._annotations_of(rows)
         batch = self._references(folder, rows)
-        for row, problem in sorted(found.problems.items()):
+        for row, problem in sorted(problems.items()):
             image = batch.slice(row - rows.start, 1)
             yield Reject(image.column("id")[0].as_py(), image.column("uri")[0].as_py(), *problem)
-        batch = keep_rows(batch, np.array([row not in found.problems for row in rows]))
-        missing, batch = look_up_batch(
-            batch, source.storage, folder=folder, listed_in=self._set.files[0]
-        )
+        batch = keep_rows(batch, np.array([row not in problems for row in rows]))
+        listed_in = self._set.files[0]
+        missing, batch = look_up_batch(batch, source.storage, folder=folder, listed_in=listed_in)
         yield from missing
-        place_of = {row: place for place, row in enumerate(batch.column("row").to_pylist())}
-        extras = {}
+        kept = batch.column("row").to_pylist()
         if source.has_captions:
-            texts: list[list[str]] = [[] for _ in place_of]
-            for row, text in found.captions:
-                if row in place_of:
-                    texts[place_of[row]].append(text)
-            extras[extra_name(CAPTIONS)] = pa.array(texts, pa.list_(pa.large_string()))
-        if source.has_boxes:
-            kept = [(place_of[row], item) for row, item in found.objects if row in place_of]
-            yield from boxes.with_objects(batch, self._objects(batch, kept), extras)
+            texts = pa.array([captions.get(row, []) for row in kept], pa.list_(pa.large_string()))
+            batch = with_columns(batch, {extra_name(CAPTIONS): texts})
+        if source.types:
+            place_of = {row: place for place, row in enumerate(kept)}
+            pairs = [(place_of[row], item) for row, item in objects if row in place_of]
+            images = (self._images[row] for row in kept)
+            stated = [boxes.stated_size(image.height, image.width) for image in images]
+            its = boxes.Objects.of(pairs, source.types)
+            yield from boxes.with_objects(batch, its, stated, source.storage)
         elif batch.num_rows:
-            yield with_columns(batch, extras)
+            yield batch
 
-    def _objects(
-        self, batch: pa.RecordBatch, found: Sequence[tuple[int, boxes.ImageObject]]
-    ) -> boxes.ObjectRows:
-        """Return the objects of a batch, given their places there."""
-        places, objects = [place for place, _ in found], [item for _, item in found]
-        images = (self._images[row] for row in batch.column("row").to_pylist())
-        stated = [boxes.stated_size(image.height, image.width) for image in images]
-        uris = batch.column("uri").to_pylist()
-        sizes = boxes.sizes_of(stated, places, uris, self._source.storage)
-        ids = batch.column("id").to_pylist()
-        rows = boxes.object_rows(ids, places, objects, _OBJECT_TYPES, sizes)
-        if self._source.num_keypoints:
-            shape = len(objects), max(self._source.num_keypoints), 3
-            points = np.array([item.values[-1] for item in objects], float).reshape(shape)
-            rows.columns[boxes.KEYPOINTS] = boxes.keypoints_of_pixels(points, sizes[places])
-        return rows
+    def _annotations_of(
+        self, rows: range
+    ) -> tuple[list[tuple[int, boxes.ImageObject]], dict[int, list[str]], dict[int, Problem]]:
+        """Return the annotations of images in the order of rows and ids, as in TFDS.
 
-    def _annotations_of(self, rows: range) -> _Annotations:
-        found = _Annotations([], [], {})
+        Returns:
+            (row of the image, object with its box and keypoints in pixels) of each object; row ->
+            captions; and row -> a problem, which rejects the image.
+        """
+        objects, problems = list[tuple[int, boxes.ImageObject]](), dict[int, Problem]()
+        captions: dict[int, list[str]] = defaultdict(list)
+        decoder: Decoder[Any] = (
+            ANNOTATION_WITH_KEYPOINTS if self._source.num_keypoints else ANNOTATION
+        )
         wanted = slice(*np.searchsorted(self._rows, (rows.start, rows.stop)))
         columns = self._numbers, self._rows, self._orders
         for number, row, order in zip(*(each[wanted].tolist() for each in columns), strict=True):
-            uri, place = self._place_of(number)
-            problem = self._add(found, number, row, order, f"{uri}: annotations[{place}]")
-            if problem is not None:  # of several, the same one whatever their order
-                found.problems[row] = min(problem, found.problems.get(row, problem))
-        return found
+            uri, position = self._place_of(number)
+            place = f"{uri}: annotations[{position}]"
+            try:
+                item = read_item(self._annotations[number], decoder, place)
+                if item.caption is not UNSET:
+                    captions[row].append(encodable(item.caption))
+                if item.caption is UNSET or item.bbox is not UNSET:
+                    objects.append((row, self._object_of(item, order, place)))
+            except (ValueError, RecursionError) as error:
+                is_unknown = isinstance(error, _UnknownClassError)
+                reason = RejectReason.UNKNOWN_LABEL if is_unknown else RejectReason.BAD_VALUE
+                is_deep = isinstance(error, RecursionError)
+                told = f"{place} is nested too deeply" if is_deep else encodable(str(error))
+                # Of several, the same one whatever their order.
+                problems[row] = min((reason, told), problems.get(row, (reason, told)))
+        return objects, captions, problems
 
-    def _add(
-        self, found: _Annotations, number: int, row: int, order: int, place: str
-    ) -> Problem | None:
-        """Add an annotation, or return its problem, which rejects its image."""
-        num_keypoints = self._source.num_keypoints
-        decoder: Decoder[Any] = ANNOTATION_WITH_KEYPOINTS if num_keypoints else ANNOTATION
-        try:
-            item = read_item(self._annotations[number], decoder, place)
-            if item.caption is not UNSET:
-                found.captions.append((row, encodable(item.caption)))
-                if item.bbox is UNSET:
-                    return None
-            if item.bbox is UNSET or item.category_id is None:
-                raise ValueError(f"{place} has no bbox, or no category_id")
-            points = _padded(item.keypoints, num_keypoints, place) if num_keypoints else []
-            text = "" if item.segmentation is None else _encode(item.segmentation)
-        except RecursionError:
-            return RejectReason.BAD_VALUE, f"{place} is nested too deeply"
-        except ValueError as error:
-            return RejectReason.BAD_VALUE, encodable(str(error))
-        label = self._categories.get(key_of(item.category_id))
-        if label is None:
-            detail = (
+    def _object_of(self, item: Any, order: int, place: str) -> boxes.ImageObject:
+        """Return an object with its box and keypoints in pixels; raise `ValueError` if invalid."""
+        if item.bbox is UNSET or item.category_id is None:
+            raise ValueError(f"{place} has no bbox, or no category_id")
+        category = self._categories.get(key_of(item.category_id))
+        if category is None:
+            raise _UnknownClassError(
                 f"{place}.category_id is {item.category_id!r:.80}, which is not in `categories`"
             )
-            return RejectReason.UNKNOWN_LABEL, detail
-        area = item.bbox[2] * item.bbox[3] if item.area is None else item.area
         x, y, width, height = item.bbox
-        values = label, area, int(item.iscrowd), text, points
-        box = boxes.ImageObject(order, (y, x, y + height, x + width), values)
-        found.objects.append((row, box))
-        return None
+        area = width * height if item.area is None else item.area
+        text = "" if item.segmentation is None else _encode(item.segmentation)
+        values: tuple[object, ...] = (category.name, area, int(item.iscrowd), text)
+        if counts := self._source.num_keypoints:
+            values = (*values, _padded(item.keypoints, counts, place))
+        return boxes.ImageObject(order, (y, x, y + height, x + width), values)
 
     def _references(self, folder: str, rows: range) -> pa.RecordBatch:
         images = self._images[rows.start : rows.stop]
@@ -551,7 +491,7 @@ class _SetListing:
         return with_columns(image_references(references), {extra_name(IMAGE_ID): keys})
 
 
-def _padded(points: list[float] | None, counts: Set[int], place: str) -> list[float]:
+def _padded(points: list[float] | None, counts: Set[int], place: str) -> list[list[float]]:
     """Return keypoints with zeros up to the highest of the numbers that categories name."""
     points = points or []
     if len(points) not in {0, *(3 * count for count in counts)}:
@@ -560,4 +500,5 @@ def _padded(points: list[float] | None, counts: Set[int], place: str) -> list[fl
             f"{place}.keypoints has {len(points)} values: expected x, y and visibility of each of "
             f"the {named} that its category names"
         )
-    return points + [0.0] * (3 * max(counts) - len(points))
+    points = points + [0.0] * (3 * max(counts) - len(points))
+    return [points[start : start + 3] for start in range(0, len(points), 3)]

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from google.protobuf.text_encoding import CUnescape
 
@@ -21,18 +20,13 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.features.lists import empty_as_null, to_texts
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.box_rows import (
-    MOST_FRACTION,
-    BoxColumns,
-    ObjectColumn,
-    of_lists,
-    place_boxes,
-)
+from shardwright.transforms.inputs.box_rows import BoxColumns, ObjectColumn
 from shardwright.transforms.inputs.columns import Columns
 from shardwright.transforms.inputs.foreign_text import decode_text
 from shardwright.transforms.inputs.formats.stated_features import RecordStatistics
+from shardwright.transforms.inputs.label_values import distinct_names
 from shardwright.transforms.inputs.source import Rows
-from shardwright.transforms.references import extra_name, reference_schema
+from shardwright.transforms.references import extra_name
 
 _OBJECT = "image/object/"
 _EDGES = tuple(f"{_OBJECT}bbox/{edge}" for edge in ("xmin", "ymin", "xmax", "ymax"))
@@ -108,17 +102,16 @@ class DetectionKeys:
         ]
         stored = {key: pa.list_(seen.stored(key)) for key in (*_EDGES, *classes, *others)}
         left_out = tuple(key for key in _CLASSES if key in lists and key not in classes)
-        class_names = tuple(dict.fromkeys(names[number] for number in sorted(names)))
-        columns = BoxColumns(_EDGES, (), (*label, *values), class_names=class_names)
+        class_names = tuple(names[number] for number in sorted(names))
+        columns = BoxColumns(_EDGES, objects=(*label, *values), class_names=class_names)
         return cls(columns, stored, left_out, names)
 
     def attributes(self, others: Columns) -> dict[str, Any]:
         """Return the source's attributes that follow; `others` are the records' other features."""
-        found = self.columns.attributes()
+        found, label = self.columns.attributes(), self.columns.label or ""
         kinds = [(one.name, one.type) for one in others.columns if one.name in others.extras]
-        label = next((one.name for one in self.columns.objects if one.feature == boxes.LABEL), "")
         return found | {
-            "schema": reference_schema([*kinds, *self.columns.columns]),
+            "schema": self.columns.schema(kinds),
             "features": (*others.features, *found["features"]),
             "labels_from": "the label map" if self.names else f"feature {label!r}",
         }
@@ -126,28 +119,15 @@ class DetectionKeys:
     def with_objects(self, batch: pa.RecordBatch, storage: StorageOptions) -> Rows:
         """Yield references with `objects` in place of the features of boxes, and rejects."""
         lists = {key: batch.column(extra_name(key)) for key in self.stored}
-        rows, numbers, fields, faults = of_lists(lists, _EDGES[0])
-        edges = [fields[key].to_numpy(zero_copy_only=False) for key in _EDGES]
-        corners = np.stack(edges, axis=1).astype(np.float64)
-        above = np.abs(corners, where=np.isfinite(corners), out=np.zeros_like(corners))
-        for place in np.flatnonzero((above > MOST_FRACTION).any(axis=1)).tolist():
-            told = f"its box {corners[place].tolist()} must be fractions of the image, 0 to 1"
-            faults.setdefault(int(rows[place]), told)
-        values = {one.feature: self._values(fields[one.name], one) for one in self.columns.objects}
-        if boxes.LABEL in values:
-            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
-            for place in np.flatnonzero(unknown).tolist():
-                told = f"{self.columns.objects[0].name!r} has no class in UTF-8 for its box"
-                faults.setdefault(int(rows[place]), told)
         bare = batch.drop_columns([extra_name(key) for key in self.stored])
-        yield from place_boxes(bare, rows, corners, values, numbers, None, storage, faults)
+        return self.columns.in_lists(bare, lists, None, storage, self._classes)
 
-    def _values(self, values: pa.Array, column: ObjectColumn) -> pa.Array:
-        if column.feature != boxes.LABEL or column.kind == pa.int64():
-            return values
+    def _classes(self, values: pa.Array) -> pa.Array:
         if self.names:
             found = [self.names.get(number, str(number)) for number in values.to_pylist()]
             return pa.array(found, pa.string())
+        if pa.types.is_integer(values.type):
+            return values
         return empty_as_null(to_texts(values)[0])
 
 
@@ -169,7 +149,7 @@ def read_label_map(folder: Folder) -> dict[int, str]:
             found[name] = items
     if len(found) > 1:
         raise UsageError(f"{folder} holds several label maps, {', '.join(sorted(found))}: keep one")
-    return next(iter(found.values()), {})
+    return distinct_names(next(iter(found.values()), {}))
 
 
 def _items(text: str) -> Iterator[tuple[int, str]]:

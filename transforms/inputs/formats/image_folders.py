@@ -149,7 +149,8 @@ class ImageFolderSource(TableSource):
                 others.append(row._replace(id=row_id, label=None))
         for start in range(0, len(others), BATCH_ROWS):
             images = image_references(others[start : start + BATCH_ROWS])
-            yield self._with_splits(boxes.without_boxes(images))
+            for found in boxes.without_boxes(images, self.layout.storage):
+                yield found if isinstance(found, Reject) else self._with_splits(found)
 
     def _with_splits(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Fill splits from the folders where the metadata states none."""

@@ -3,8 +3,7 @@
 Either VOC's own folders (`JPEGImages/`, `Annotations/`, `ImageSets/Main/{train,val,test}.txt` for
 the splits; several of them in `VOCdevkit/`), or images with an xml of the same name beside them or
 in `annotations/`. An image whose xml is missing or invalid is rejected; a box without area is
-dropped (`boxes`). Masks in `SegmentationClass/` and `SegmentationObject/` become the columns
-`segmentation` and `segmentation_object`, for schemas that use them.
+dropped (`boxes`). Masks in `SegmentationClass/` and `SegmentationObject/` are left out.
 """
 
 from __future__ import annotations
@@ -15,73 +14,36 @@ from dataclasses import dataclass
 from typing import NoReturn
 from xml.etree.ElementTree import XML, Element, ParseError, TreeBuilder, XMLParser
 
-import pyarrow as pa
-
-from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, stated_size
-from shardwright.transforms.inputs.companions import KIND_FOLDERS, LABEL_FOLDERS, image_key, probes
-from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
+from shardwright.transforms.inputs.companions import KIND_FOLDERS, LABEL_FOLDERS, probes
+from shardwright.transforms.inputs.file_rules import split_of
 from shardwright.transforms.inputs.folder_contents import read_starts
 from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.formats.label_trees import (
-    by_kind,
+    KNOWN,
+    BadLabel,
+    LabelTree,
     has_split_folders,
-    list_labelled,
-    list_tree,
-    listed_splits,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow
-from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
-from shardwright.transforms.references import (
-    PICTURE_TYPE,
-    STATED_SIZE,
-    STATED_SIZE_TYPE,
-    ImagePlace,
-    extra_name,
-    reference_schema,
-)
+from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.rejects import RejectReason
 
 _EDGES = ("ymin", "xmin", "ymax", "xmax")
 _NO_POSE = "unspecified"
-_IMAGES, _LABELS, _LISTS, _OTHERS = "images", "labels", "lists", "others"
 _START_BYTES = 4096
 _IS_ANNOTATION = re.compile(r"<annotation[\s>]")  # CVAT has <annotations>
-# Folder of masks, in lower case -> the column of its images.
-MASKS: Mapping[str, str] = {
-    "segmentationclass": "segmentation",
-    "segmentationobject": "segmentation_object",
-}
-_WHOLE_LIST = "trainval.txt"
+_LISTS = "imagesets"
+_MASKS = frozenset({"segmentationclass", "segmentationobject"})
+_OWN_FOLDERS = {_LISTS, *_MASKS}
 # List in ImageSets/Main -> its split.
-SPLIT_LISTS: Mapping[str, str] = {
-    "train.txt": "train",
-    "val.txt": "validation",
-    "test.txt": "test",
-    _WHOLE_LIST: "train",
-}
-_OBJECT_TYPES = {
-    boxes.LABEL: pa.string(),
-    boxes.POSE: pa.string(),
-    boxes.IS_TRUNCATED: pa.int64(),
-    boxes.IS_DIFFICULT: pa.int64(),
-}
-_FEATURES = (
-    *boxes.box_features(()),
-    Feature(boxes.POSE, FeatureKind.CLASS_LABEL, shape=(None,), sequence="objects"),
-    boxes.flag_feature(boxes.IS_TRUNCATED),
-    boxes.flag_feature(boxes.IS_DIFFICULT),
-)
+SPLIT_LISTS: Mapping[str, str] = {"train.txt": "train", "val.txt": "validation", "test.txt": "test"}
+_WHOLE_LIST = "trainval.txt"  # counts without the first two
+_TYPES = boxes.value_types(boxes.LABEL, boxes.POSE, boxes.IS_TRUNCATED, boxes.IS_DIFFICULT)
 
 
-class BadLabel(Exception):  # noqa: N818 - a fault of the file, not of the program
-    """An invalid label file; the message is one line."""
-
-
-def parse_voc(data: bytes) -> Iterator[ImageObject]:
-    """Yield the objects of a file as TFDS does, with boxes in pixels.
+def parse_voc(data: bytes) -> tuple[list[ImageObject], ImageSize | None]:
+    """Return the objects of a file as TFDS does, with boxes in pixels, and the image's size.
 
     The values of an object are its class, pose in lower case, and the flags truncated and difficult
     as 0 or 1. A missing flag is 0, a missing pose "unspecified".
@@ -98,7 +60,7 @@ def parse_voc(data: bytes) -> Iterator[ImageObject]:
     if root.tag != "annotation":
         raise BadLabel(f"its root is <{root.tag[:50]}>, not <annotation>")
     sides = (_number(root, f"size/{side}") for side in ("height", "width"))
-    return _objects(root, stated_size(*sides))
+    return list(_objects(root)), stated_size(*sides)
 
 
 class _Builder(TreeBuilder):
@@ -115,7 +77,7 @@ def _encoding_fault(data: bytes) -> str:
     return ""
 
 
-def _objects(root: Element, size: ImageSize | None) -> Iterator[ImageObject]:
+def _objects(root: Element) -> Iterator[ImageObject]:
     for number, element in enumerate(root.findall("object"), 1):
         name = element.findtext("name", "").strip()
         if not name:
@@ -128,7 +90,7 @@ def _objects(root: Element, size: ImageSize | None) -> Iterator[ImageObject]:
             edges.append(value)
         pose = element.findtext("pose", "").strip().lower() or _NO_POSE
         flags = (element.findtext(flag, "").strip() == "1" for flag in ("truncated", "difficult"))
-        yield ImageObject(number, tuple(edges), (name, pose, *map(int, flags)), size)
+        yield ImageObject(number, tuple(edges), (name, pose, *map(int, flags)))
 
 
 def _number(element: Element, path: str) -> float | None:
@@ -139,26 +101,15 @@ def _number(element: Element, path: str) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VocSource(InputSource):
-    """A tree of images and xml files.
-
-    Attributes:
-        root: The tree's folder.
-        has_lists: True if `ImageSets/Main` assigns images to splits; unlisted images are rejected.
-        has_split_folders: True if a folder of each path is a split.
-        has_masks: True if there are folders of masks.
-        storage: Options of the tree's store.
-    """
+class VocSource(LabelTree):
+    """A tree of images and xml files."""
 
     summary = "Pascal VOC: images and an .xml for each"
     rank = 51
-    checks_links = True
-
-    root: str
-    has_lists: bool
-    has_split_folders: bool
-    has_masks: bool
-    storage: StorageOptions
+    ending = ".xml"
+    needs_label = True
+    in_pixels = True
+    unlisted = RejectReason.OTHER_FILE
 
     @classmethod
     def look(cls, request: SourceRequest) -> VocSource | None:
@@ -176,104 +127,49 @@ class VocSource(InputSource):
             return None
         request.refuse_columns("Pascal VOC")
         look_in = request.listings.look_in
-        insides = {base: look_in(base).folders for base in bases}
-        has_masks = any(
-            folder.lower() in MASKS for folders in insides.values() for folder in folders
-        )
-        has_lists = any(
-            name.lower() in SPLIT_LISTS
-            for base, folders in insides.items()
-            for folder in folders
-            if folder.lower() == "imagesets"
-            for name in look_in(f"{base}/{folder}/Main").files
-        )
-        of_folders = not has_lists and has_split_folders(request, bases[0], insides[bases[0]])
+        inside = [(base, folder) for base in bases for folder in look_in(base).folders]
+        places: dict[str, str] = {}
+        for base, folder in inside:
+            if folder.lower() == _LISTS:
+                main = f"{base}/{folder}/Main"
+                lists = _lists(look_in(main).files)
+                below = main.removeprefix(request.uri).lstrip("/")
+                places |= {f"{below}/{name}": split for name, split in lists.items()}
+        of_folders = not places and has_split_folders(request, bases[0])
         splits = ", split folders" if of_folders else ""
-        splits = ", splits from ImageSets/Main" if has_lists else splits
-        masks = [(name, PICTURE_TYPE) for name in MASKS.values()] if has_masks else []
+        splits = ", splits from ImageSets/Main" if places else splits
+        has_masks = any(folder.lower() in _MASKS for _, folder in inside)
+        left_out = "; masks left out, which --schema segmentation takes from a table" * has_masks
         return VocSource(
-            f"Pascal VOC at {request.uri}: images with an xml of boxes for each{splits}"
-            + ", masks" * has_masks,
-            reference_schema(
-                [
-                    (boxes.BOX, pa.list_(boxes.BOX_TYPE)),
-                    *((name, pa.list_(kind)) for name, kind in _OBJECT_TYPES.items()),
-                    (STATED_SIZE, STATED_SIZE_TYPE),
-                    *masks,
-                ]
-            ),
-            _FEATURES,
-            states_splits=has_lists or of_folders,
+            f"Pascal VOC at {request.uri}: images with an xml of boxes for each{splits}{left_out}",
+            boxes.objects_schema(_TYPES),
+            boxes.value_features(_TYPES),
+            states_splits=bool(places) or of_folders,
             labels_from="the names in the xml files",
             root=request.uri,
-            has_lists=has_lists,
-            has_split_folders=of_folders,
-            has_masks=has_masks,
             storage=request.storage,
+            types=_TYPES,
+            places=places,
+            places_from="ImageSets/Main",
+            of_folders=of_folders,
         )
 
-    def references(self, part: str) -> Rows:
-        """Yield the tree's images, sorted by path, and rejects; the only part is ""."""
-        del part
-        files, rejects = list_tree(self.root, self.storage, self.folders)
-        yield from rejects
-        found = by_kind(files, _kind_of)
-        keys = {_key(image.id) for image in found[_IMAGES]}
-        splits: dict[str, str] = {}
-        if self.has_lists:
-            lists = [(file, SPLIT_LISTS[_name_of(file)]) for file in found[_LISTS]]
-            whole = [one for one in lists if _name_of(one[0]) == _WHOLE_LIST]
-            rest = [one for one in lists if one not in whole]
-            splits, faults = listed_splits(rest, keys, _listed_key, self.storage)
-            more, others = listed_splits(whole, keys, _listed_key, self.storage)
-            # It counts only for images in no other list.
-            yield from (*faults, *(reject for reject in others if reject.id not in splits))
-            splits = more | splits
-        for label in found[_LABELS]:
-            if _key(label.id) not in keys:
-                yield label.reject(RejectReason.MISSING_FILE, "there is no image of this name")
-        for file in found[_OTHERS]:
-            yield file.reject(RejectReason.OTHER_FILE, "neither an image nor an annotation")
-        of_folder = self.has_split_folders and not self.has_lists
-        masks = {
-            name: {_key(_image_of(file.id)): file for file in found[name]}
-            for name in MASKS.values()
-        }
+    def parse(self, data: bytes) -> tuple[list[ImageObject], ImageSize | None]:
+        return parse_voc(data)
 
-        def split_of_path(path: str) -> str | None:
-            return split_of(path.split("/")[:-1]) if of_folder else splits.get(_key(path))
-
-        def masks_of(images: Sequence[ImageRow]) -> dict[str, pa.Array]:
-            columns: dict[str, pa.Array] = {}
-            for name, files in masks.items() if self.has_masks else ():
-                found = (files.get(_key(image.id)) for image in images)
-                places = [
-                    one and ImagePlace(one.uri, None, one.num_bytes, one.etag) for one in found
-                ]
-                columns[extra_name(name)] = pa.array(places, PICTURE_TYPE)
-            return columns
-
-        unlisted = RejectReason.OTHER_FILE, "in none of the lists of ImageSets/Main"
-        yield from list_labelled(
-            found[_IMAGES],
-            found[_LABELS],
-            self.storage,
-            _objects_of,
-            _OBJECT_TYPES,
-            split_of_path,
-            kind="xml files",
-            without_split=unlisted if self.has_lists else None,
-            without_label=(RejectReason.MISSING_LABEL, "it has no xml file"),
-            in_pixels=True,
-            extras=masks_of,
-        )
+    def kind_of(self, path: str) -> str:
+        """Return what a file is; a mask is no image."""
+        is_own = not _OWN_FOLDERS.isdisjoint(path.lower().split("/")[:-1])
+        return KNOWN if is_own and path not in self.places else super(VocSource, self).kind_of(path)
 
 
-def _objects_of(path: str, data: bytes) -> list[ImageObject] | Problem:
-    try:
-        return list(parse_voc(data))
-    except BadLabel as fault:
-        return RejectReason.BAD_VALUE, f"{path}: {fault}"
+def _lists(names: Sequence[str]) -> dict[str, str]:
+    """Return the lists of splits among the files of ImageSets/Main, and their splits."""
+    there = {name.lower(): name for name in names}
+    found = {there[name]: split for name, split in SPLIT_LISTS.items() if name in there}
+    if _WHOLE_LIST in there and {*found.values()} <= {"test"}:
+        found[there[_WHOLE_LIST]] = "train"
+    return found
 
 
 def _bases(request: SourceRequest) -> list[str]:
@@ -294,33 +190,3 @@ def _base(path: str) -> str:
         place for place, name in enumerate(folders) if name.lower() in kinds or split_of([name])
     )
     return "/".join(folders[: next(places, 0)])
-
-
-def _kind_of(path: str) -> str:
-    """Return what a file is; a mask is of the kind of its column."""
-    *folders, name = path.lower().split("/")
-    if "imagesets" in folders:
-        return _LISTS if folders[-1] == "main" and name in SPLIT_LISTS else ""
-    if not has_image_name(name):
-        return _LABELS if name.endswith(".xml") else _OTHERS
-    return next((MASKS[folder] for folder in folders if folder in MASKS), _IMAGES)
-
-
-def _name_of(file: ImageRow) -> str:
-    return file.id.rpartition("/")[2].lower()
-
-
-def _key(path: str) -> str:
-    """Return the `image_key` that an image shares with its xml and its lines of lists."""
-    return "/".join(image_key(path))
-
-
-def _image_of(mask: str) -> str:
-    """Return the path that a mask's image may have."""
-    return "/".join(part for part in mask.split("/") if part.lower() not in MASKS)
-
-
-def _listed_key(file: ImageRow, line: str) -> str:
-    """Return the key of a line of BASE/ImageSets/Main/train.txt; most lines have no extension."""
-    base = file.id.split("/")[:-3]
-    return _key("/".join([*base, line if has_image_name(line) else f"{line}."]))
