@@ -43,8 +43,8 @@ class VersionChange:
         operation: Names it.
         base: The version that the operation has read.
         folder: The folder of the generation that it adds, "" for none.
-        added: The manifest of that generation; None for none.
-        replaced: Folders of generations whose records are all in `added`.
+        added: The manifest of that generation; None for none. Of a copy it has all records that
+            stay of `base`.
         outdated: Rows of the shards of `base` to take away, uint32 [rows], ascending.
         keeps_places: An added record never replaces one from another address.
     """
@@ -53,7 +53,6 @@ class VersionChange:
     base: Manifest
     folder: str = ""
     added: Manifest | None = None
-    replaced: frozenset[str] = frozenset()
     outdated: Mapping[ShardName, NDArray[np.uint32]] = field(default_factory=dict)
     keeps_places: bool = False
 

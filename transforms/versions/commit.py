@@ -140,12 +140,13 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         BuildError: As `commit`.
         StorageError: An index cannot be read.
     """
+    replaced = () if change.operation is Operation.APPEND else change.base.folders
     kept = [
         (name, replace(info, count=name.count))
         for name, info in current.named_shards()
-        if info.folder not in change.replaced
+        if info.folder not in replaced
     ]
-    if change.replaced and len(kept) == len(current.named_shards()):
+    if replaced and len(kept) == len(current.named_shards()):
         return None  # another compaction has replaced them, or this one before a repetition
     new: list[Manifest] = []
     if change.added is not None and change.folder not in current.history.get("generations", ()):
@@ -236,7 +237,8 @@ def _lost_since(
     root: Folder, current: Manifest, change: VersionChange, added: Shards
 ) -> dict[ShardName, Removal]:
     """Return what a compaction must not bring back: records taken away since it began."""
-    left = [shard for shard in current.named_shards() if shard[1].folder in change.replaced]
+    copied = frozenset(change.base.folders)
+    left = [shard for shard in current.named_shards() if shard[1].folder in copied]
     return remove_ids(root, added, live_ids(root, left), keep=True)
 
 

@@ -38,10 +38,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(FIRST, root)
     base = append(root, {"r3": 20})
     change = append_change(root, {**FIRST, "r3": 20}, [], "whole")
-    replaced = frozenset(base.history["generations"])
-    whole = VersionChange(
-        Operation.COMPACT, base, folder=change.folder, added=change.added, replaced=replaced
-    )
+    whole = VersionChange(Operation.COMPACT, base, change.folder, change.added)
     commit(Folder(str(root)), whole)
     add_pin(Folder(str(root)), "training", 2)
     return root

@@ -132,8 +132,7 @@ def test_a_compaction_counts_what_is_left_of_appends_that_came_meanwhile(root: P
     shard = next(name for name, info in version.named_shards() if info.folder.endswith("later"))
     gone = read_index_of(folder, shard, dict(version.named_shards())[shard], ["id"])["id"]
     commit(folder, append_change(root, {}, gone.to_pylist(), "less"))
-    replaced = frozenset(base.history["generations"])
-    compacted = replace(whole, operation=Operation.COMPACT, replaced=replaced, outdated={})
+    compacted = replace(whole, operation=Operation.COMPACT, outdated={})
     content = {
         **FIRST,
         "x": 1,
