@@ -77,7 +77,7 @@ class Append(Task):
             self.base = 0
             build_here(job)
         else:
-            self.base, self.folder = number_of(job.known.base), job.known.folder
+            self.base, self.folder = number_of(job.known.base), job.known.append.folder
             append_version(job, here=True)
 
     def applied(self, model: Model) -> Images:

@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import zip_longest
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,13 +23,14 @@ from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest, time_text
 from shardwright.format.naming import ShardName
 from shardwright.format.notes import Note, is_noted, noted
-from shardwright.format.schema import ExampleSchema, Feature, same_names
+from shardwright.format.schema import ExampleSchema
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.superseded import block_first_version
 from shardwright.format.versions import number_of, read_version
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
+from shardwright.transforms.changes.schema_differences import schema_differences
 from shardwright.transforms.record_states import are_spooled
 from shardwright.transforms.versions.changes import (
     Operation,
@@ -43,7 +43,7 @@ from shardwright.transforms.versions.changes import (
     remove_rows,
     shards_of,
 )
-from shardwright.transforms.versions.counted import Counted, count_generations, splits_of_live
+from shardwright.transforms.versions.counted import splits_of_live
 
 _MOST_TRIES = 50  # of a commit, each after another writer was faster
 _COLUMNS = ["id", "uri", "etag"]
@@ -81,10 +81,15 @@ def _commit(root: Folder, change: VersionChange) -> Manifest:
         version = apply(root, current, change)
         if version is None:
             return current
-        _check_number(root, number_of(version))
+        number = number_of(version)
+        if number > naming.MAX_VERSION:
+            raise BuildError(
+                f"{root} cannot get version {number:,}: {naming.MAX_VERSION:,} is the last number; "
+                "copy its newest version with `shardwright build`"
+            )
         # Before the commit, so that no stop leaves an old version that is read silently.
         block_first_version(root, version.name, version.splits)
-        file = naming.version_file(number_of(version))
+        file = naming.version_file(number)
         try:
             root.create_bytes(file, version.to_bytes())
         except ExistsError:  # another writer was faster
@@ -125,14 +130,6 @@ def _check_whole(root: Folder, folder: str) -> None:
         )
 
 
-def _check_number(root: Folder, number: int) -> None:
-    if number > naming.MAX_VERSION:
-        raise BuildError(
-            f"{root} cannot get version {number:,}: {naming.MAX_VERSION:,} is the last number; "
-            "copy its newest version with `shardwright build`"
-        )
-
-
 def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | None:
     """Return the version that a change makes of another one; None if it changes nothing.
 
@@ -140,13 +137,12 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         BuildError: As `commit`.
         StorageError: An index cannot be read.
     """
-    replaced = () if change.operation is Operation.APPEND else change.base.folders
-    kept = [
-        (name, replace(info, count=name.count))
-        for name, info in current.named_shards()
-        if info.folder not in replaced
-    ]
-    if replaced and len(kept) == len(current.named_shards()):
+    appends = change.operation is Operation.APPEND
+    is_next = number_of(current) == number_of(change.base)
+    copied = frozenset(() if appends else change.base.folders)
+    there = [(name, replace(info, count=name.count)) for name, info in current.named_shards()]
+    kept = [shard for shard in there if shard[1].folder not in copied]
+    if copied and len(kept) == len(there):
         return None  # another compaction has replaced them, or this one before a repetition
     new: list[Manifest] = []
     if change.added is not None and change.folder not in current.history.get("generations", ()):
@@ -154,7 +150,6 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
             _check_fits(current, change.added)
         new.append(change.added)
     added = [shard for generation in new for shard in shards_of(generation, change.folder)]
-    is_next = number_of(current) == number_of(change.base)
     if change.operation is Operation.ERASE and not is_next:
         raise BuildError(
             f"another command has committed version {number_of(current)} of {root} meanwhile: "
@@ -163,7 +158,7 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
     # Nothing has come between: rows are taken away by number, without reading ids.
     if is_next:
         lost = remove_rows(root, kept, change.outdated)
-    elif change.operation is Operation.APPEND:
+    elif appends:
         # Row numbers of the base may not fit the shards of now, so records are found by id from
         # here on.
         check_places(root, change, kept, added)
@@ -171,56 +166,39 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
     else:
         # A compaction has copied records that an append has taken away meanwhile: they must not
         # come back.
-        lost = _lost_since(root, current, change, added)
+        ids = live_ids(root, [shard for shard in there if shard[1].folder in copied])
+        lost = remove_ids(root, added, ids, keep=True)
     if not added and not lost:
         return None
     counts = {
         "added": sum(generation.num_records for generation in new),
         "removed": sum(len(removal.rows) for removal in lost.values()),
     }
-    if change.operation is Operation.APPEND:
-        counts["replaced"] = _num_replaced(root, added, lost)
     left = {name: lost[name].shard if name in lost else info for name, info in (*kept, *added)}
-    parts = Counted([current, *new], lost)
-    if change.operation is not Operation.APPEND:
-        # Beside the compacted shards there are only those of appends that came meanwhile.
-        folders = sorted({info.folder for _, info in kept})
-        others = {folder: read_manifest(root.below(folder)) for folder in folders}
-        parts = count_generations(root, kept, others)
-        parts = Counted([*new, *parts.parts], {**lost, **parts.lost})
-    return _version_of(current, change, splits_of_live(left, parts), counts)
+    if appends:
+        counts["replaced"] = _num_replaced(root, added, lost)
+        splits = splits_of_live(left, [current, *new], lost)
+    else:  # which has the records of the current version
+        splits = splits_of_live(left, new if is_next else [current], {})
+    return _version_of(current, change, splits, counts)
 
 
 def _check_fits(current: Manifest, added: Manifest) -> None:
-    pairs = list(zip_longest(current.schema.features, added.schema.features))
-    if current.name != added.name or not all(old and new and _fit(old, new) for old, new in pairs):
+    details = schema_differences(current.schema, added.schema)
+    if current.name != added.name or details:
         raise BuildError(
-            f"{added.name} with the features {_told(added)} does not fit {current.name} with "
-            f"{_told(current)}: build another dataset"
+            f"{added.name} does not fit {current.name} ({details or 'another name'}): build "
+            "another dataset"
         )
-    here_by_name = _names(added)
-    for name, there in _names(current).items():
-        here = here_by_name.get(name, ())
-        common = min(len(there), len(here))
+    for feature in current.schema.features:
+        there, here = current.schema.names_of(feature), added.schema.names_of(feature)
         # One may be longer: an append adds names at the end, and never changes a number.
-        if there[:common] != here[:common]:
+        both = zip(there, here, strict=False)
+        if not feature.names and any(old != new for old, new in both):
             raise BuildError(
-                f"another append has given numbers of {name!r} to other names meanwhile "
+                f"another append has given numbers of {feature.name!r} to other names meanwhile "
                 f"({there[-1]!r}): run this one again"
             )
-
-
-def _fit(old: Feature, new: Feature) -> bool:
-    return old == replace(new, names=old.names) and same_names(old.names, new.names)
-
-
-def _names(manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    """Return class names and words by feature, those of the label first."""
-    return {"label": manifest.schema.class_names, **manifest.schema.vocabularies}
-
-
-def _told(manifest: Manifest) -> str:
-    return ", ".join(feature.name for feature in manifest.schema.features)
 
 
 def _outdated_since(root: Folder, change: VersionChange, added: Shards) -> pa.Array:
@@ -231,15 +209,6 @@ def _outdated_since(root: Folder, change: VersionChange, added: Shards) -> pa.Ar
     # Its new records are there already: it must not take them away, but only what is gone.
     there = live_ids(root, shards_of(change.added, change.folder))
     return ids.filter(pc.invert(pc.is_in(ids, value_set=there)))
-
-
-def _lost_since(
-    root: Folder, current: Manifest, change: VersionChange, added: Shards
-) -> dict[ShardName, Removal]:
-    """Return what a compaction must not bring back: records taken away since it began."""
-    copied = frozenset(change.base.folders)
-    left = [shard for shard in current.named_shards() if shard[1].folder in copied]
-    return remove_ids(root, added, live_ids(root, left), keep=True)
 
 
 def _version_of(

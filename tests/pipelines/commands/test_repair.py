@@ -115,7 +115,10 @@ def test_a_dataset_without_a_command_needs_the_options(
     set_provenance(dataset, {"input": str(built.parent / "photos")})
     flip(shards_of(dataset)[0])
     assert repair(dataset) == 1
-    assert "the options are not those of the build (seed is 7 there and 0 here" in capsys.readouterr().out
+    assert (
+        "the options are not those of the build (seed is 7 there and 0 here"
+        in capsys.readouterr().out
+    )
     assert repair(dataset, "--", "--seed", "7", "--shard-count", "2") == 0
     assert judge(str(dataset)).is_sound
 
