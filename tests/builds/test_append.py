@@ -163,7 +163,7 @@ def test_two_appends_at_once_do_not_replace_each_other_s_images(tmp_path: Path) 
     grown.append(sources[0])
     jobs = [grown.prepare(source, "--keep-missing") for source in sources[1:]]
     append_version(jobs[0])
-    with pytest.raises(BuildError, match=r"1 image.*'cat/1.png'.*/one/.*/other/.*run this command"):
+    with pytest.raises(BuildError, match=r"1 image.*'cat/1.png': run this command"):
         append_version(jobs[1])
     assert grown.records()["cat/1.png"].image == png_of(1)
     with pytest.raises(ShardwrightError, match="1 duplicate_id"):

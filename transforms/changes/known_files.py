@@ -21,7 +21,7 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_records import KnownRecords
 from shardwright.transforms.inputs.spool import SinkFile
 
-_ARRAYS = ("keys", "more", "states", "rows", "splits", "places", "counts")
+_ARRAYS = ("keys", "more", "states", "rows", "splits", "places")
 _FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content", "num_unhashed")
 _METADATA = b"shardwright"
 

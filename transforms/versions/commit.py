@@ -18,25 +18,23 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
-from shardwright.format.index import read_live_rows
 from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest, time_text
 from shardwright.format.naming import ShardName
 from shardwright.format.notes import Note, is_noted, noted
 from shardwright.format.schema import ExampleSchema
-from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.format.splits import SplitInfo
 from shardwright.format.superseded import block_first_version
 from shardwright.format.versions import number_of, read_version
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.storage.reads import map_reads
 from shardwright.transforms.changes.schema_differences import schema_differences
-from shardwright.transforms.record_states import are_spooled
 from shardwright.transforms.versions.changes import (
     Operation,
     Removal,
     Shards,
     VersionChange,
+    ids_of,
     live_ids,
     outdated_ids,
     remove_ids,
@@ -46,8 +44,6 @@ from shardwright.transforms.versions.changes import (
 from shardwright.transforms.versions.counted import splits_of_live
 
 _MOST_TRIES = 50  # of a commit, each after another writer was faster
-_COLUMNS = ["id", "uri", "etag"]
-_READERS = 16
 
 
 def commit(root: Folder, change: VersionChange) -> Manifest:
@@ -161,8 +157,7 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
     elif appends:
         # Row numbers of the base may not fit the shards of now, so records are found by id from
         # here on.
-        check_places(root, change, kept, added)
-        lost = remove_ids(root, kept, _outdated_since(root, change, added))
+        lost = remove_ids(root, kept, _outdated_since(root, change, kept, added))
     else:
         # A compaction has copied records that an append has taken away meanwhile: they must not
         # come back.
@@ -201,14 +196,38 @@ def _check_fits(current: Manifest, added: Manifest) -> None:
             )
 
 
-def _outdated_since(root: Folder, change: VersionChange, added: Shards) -> pa.Array:
-    """Return the ids that an append takes away from a later version than it has read."""
-    ids = outdated_ids(root, change)
+def _outdated_since(root: Folder, change: VersionChange, kept: Shards, added: Shards) -> pa.Array:
+    """Return the ids that an append takes away from a later version than it has read.
+
+    Raises:
+        BuildError: With `keeps_places`, another append has added an id that is new here, too. Run
+            again, the build compares the two images.
+        StorageError: An index cannot be read.
+    """
+    gone, ours = outdated_ids(root, change), live_ids(root, added)
+    if change.keeps_places:
+        earlier = change.base.folders
+        since = live_ids(root, [shard for shard in kept if shard[1].folder not in earlier])
+        new = ours.filter(pc.invert(pc.is_in(ours, value_set=gone)))
+        both = new.filter(pc.is_in(new, value_set=since))
+        if len(both):
+            raise BuildError(
+                f"another append to {root} has added {counted(len(both), 'image')} meanwhile with "
+                f"ids of this INPUT, such as {both[0].as_py()!r}: run this command again"
+            )
     if change.added is None or added:
-        return pa.concat_arrays([ids, live_ids(root, added)])
+        return pa.concat_arrays([gone, ours])
     # Its new records are there already: it must not take them away, but only what is gone.
     there = live_ids(root, shards_of(change.added, change.folder))
-    return ids.filter(pc.invert(pc.is_in(ids, value_set=there)))
+    return gone.filter(pc.invert(pc.is_in(gone, value_set=there)))
+
+
+def _num_replaced(root: Folder, added: Shards, lost: Mapping[ShardName, Removal]) -> int:
+    """Return how many of the records that are taken away have a new one with their id."""
+    if not added or not lost:
+        return 0
+    gone = ids_of(removal.rows for removal in lost.values())
+    return pc.sum(pc.is_in(live_ids(root, added), value_set=gone)).as_py() or 0
 
 
 def _version_of(
@@ -242,68 +261,9 @@ def _version_of(
 def _schema_of(current: Manifest, newest: Manifest) -> ExampleSchema:
     """Return the schema with the longer names of each feature: two appends may have added some."""
     here, there = current.schema, newest.schema
-    words = {**here.vocabularies, **there.vocabularies}
-    return replace(
-        here,
+    words = {**there.vocabularies, **here.vocabularies}
+    for name, longer in there.vocabularies.items():
         # `_check_fits` has found that one is the beginning of the other.
-        class_names=max(here.class_names, there.class_names, key=len),
-        vocabularies={
-            name: max(here.vocabularies.get(name, ()), there.vocabularies.get(name, ()), key=len)
-            for name in words
-        },
-    )
-
-
-def _num_replaced(root: Folder, added: Shards, lost: Mapping[ShardName, Removal]) -> int:
-    """Return how many of the records that are taken away have a new one with their id."""
-    if not added or not lost:
-        return 0
-    gone = pa.chunked_array([ids for each in lost.values() for ids in each.rows["id"].chunks])
-    return pc.sum(pc.is_in(live_ids(root, added), value_set=gone.combine_chunks())).as_py() or 0
-
-
-def check_places(root: Folder, change: VersionChange, kept: Shards, added: Shards) -> None:
-    """Check additions against the records that other appends have added since `change.base`.
-
-    The build has compared with `change.base` and made rejects of other images with known ids.
-    Run again, it does so with those that came meanwhile. Of a spool only names are known.
-
-    Args:
-        root: The dataset's folder.
-        change: The append.
-        kept: The shards of the version that is the newest now.
-        added: The shards of the append.
-
-    Raises:
-        BuildError: An added record has the id of one of them, but another address.
-        StorageError: An index cannot be read.
-    """
-    if not change.keeps_places:
-        return
-    earlier = change.base.folders
-    since = [(name, info) for name, info in kept if info.folder not in earlier]
-    ours = _places(root, added)
-    theirs = _places(root, since, ours["id"])
-    both = ours.join(theirs, "id", right_suffix=" of theirs", join_type="inner")
-    others = both.filter(pc.not_equal(both["uri"], both["uri of theirs"])).sort_by("id")
-    if others.num_rows:
-        first = others.slice(0, 1).to_pylist()[0]
-        raise BuildError(
-            f"another append to {root} has added {counted(others.num_rows, 'image')} meanwhile "
-            f"with ids of this INPUT, such as {first['id']!r} from {first['uri of theirs']}, which "
-            f"is {first['uri']} here: run this command again, which makes them rejects"
-        )
-
-
-def _places(root: Folder, shards: Shards, ids: pa.ChunkedArray | None = None) -> pa.Table:
-    """Return id and address of the records, or those with some ids, whose addresses last."""
-
-    def read(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
-        rows = read_live_rows(root, *shard, _COLUMNS)
-        if ids is not None:
-            rows = rows.filter(pc.is_in(rows["id"], value_set=ids))
-        return rows.filter(pc.invert(are_spooled(rows["etag"]))).select(["id", "uri"])
-
-    empty = pa.table({"id": pa.array([], pa.string()), "uri": pa.array([], pa.string())})
-    tables = [empty, *map_reads(read, shards, _READERS)]
-    return pa.concat_tables(tables, promote_options="default")
+        words[name] = max(words[name], longer, key=len)
+    class_names = max(here.class_names, there.class_names, key=len)
+    return replace(here, class_names=class_names, vocabularies=words)

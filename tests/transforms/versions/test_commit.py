@@ -143,6 +143,21 @@ def test_a_compaction_counts_what_is_left_of_appends_that_came_meanwhile(root: P
     assert stats["width"]["count"] == len(content) == 15
 
 
+def test_an_id_that_another_append_has_added_too(root: Path) -> None:
+    """With --keep-missing it may be another image; one that both replace is the dataset's own."""
+    folder = Folder(str(root))
+    base = read_version(folder)
+    first, second, third = (
+        replace(append_change(root, content, [], token, base), keeps_places=True)
+        for token, content in {"a": {"x": 1, "r1": 4}, "b": {"x": 2}, "c": {"r1": 5}}.items()
+    )
+    commit(folder, first)
+    with pytest.raises(BuildError, match=r"added 1 image meanwhile .* INPUT, such as 'x': run"):
+        commit(folder, second)
+    commit(folder, third)
+    assert pictures_of(root) == wanted({**FIRST, "x": 1, "r1": 5})
+
+
 def test_a_repeated_commit_changes_nothing(root: Path) -> None:
     change = append_change(root, {"x": 3}, ["r1"], "x")
     assert commit(Folder(str(root)), change) == commit(Folder(str(root)), change)
