@@ -26,7 +26,7 @@ from shardwright.pipelines.options.build import BuildOptions
 from shardwright.pipelines.runners.beam_options import is_local
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.transforms.changes.known_files import KnownDataset, write_known
+from shardwright.transforms.changes.known_files import write_known
 from shardwright.transforms.changes.known_records import KnownRecords, read_known
 from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
 from shardwright.transforms.features.feature_hashes import FeatureHashes
@@ -36,7 +36,13 @@ from shardwright.transforms.output_state import differences
 from shardwright.transforms.publish.fail_on import NEAR
 from shardwright.transforms.reject_limits import check_rejects
 from shardwright.transforms.rejects import RejectReason
-from shardwright.transforms.versions.additions import Additions, check_gone, commit_additions
+from shardwright.transforms.versions.additions import (
+    Additions,
+    Append,
+    KnownDataset,
+    check_gone,
+    commit_additions,
+)
 
 _LOG = logging.getLogger("shardwright.append")
 # More records are written by Beam, whose import and start take as long as a few thousand images.
@@ -88,9 +94,19 @@ def prepare_append(
     keeps_places = options.keep_missing and not copies and not states_ids
     records = read_known(options.root, manifest, by_content=copies, keeps_places=keeps_places)
     _warn_of_not_compared(job.feature_hashes, records)
+    append = Append(
+        options.root,
+        number_of(manifest),
+        manifest.fingerprint,
+        folder,
+        options.keep_missing,
+        keeps_places,
+        num_records=manifest.num_records,
+        max_gone=options.max_gone,
+        source=options.input,
+    )
     file = write_known(job.spool, records)
-    known = KnownDataset(file, vocabularies, options.root, manifest, folder, keeps_places)
-    return replace(job, known=known)
+    return replace(job, known=KnownDataset(file, vocabularies, manifest, append))
 
 
 def _check_options(options: BuildOptions) -> None:
@@ -147,10 +163,9 @@ def build_additions(job: BuildJob, *, here: bool = False) -> Additions | None:
     """
     if not is_local(job.options.beam_args):
         return None
-    shards, append = LocalShards(job, with_plans=True), job.append
-    assert shards.seen is not None, "a job of `prepare_append`"
-    assert job.known is not None
-    assert append is not None
+    shards, known = LocalShards(job, with_plans=True), job.known
+    assert shards.seen is not None
+    assert known is not None, "a job of `prepare_append`"
     if shards.layout.num_records == 0:  # after the checks that a build makes
         tally = shards.rejects.tally
         is_partial = RejectReason.INCOMPLETE in tally.reasons
@@ -158,11 +173,11 @@ def build_additions(job: BuildJob, *, here: bool = False) -> Additions | None:
             tally.check_complete(shards.vocabularies)
             unchanged = shards.seen.num_unchanged
             check_rejects(tally.reasons, unchanged, job.options.limits, grows=True)
-            check_gone(append, shards.seen, is_partial)
+            check_gone(known.append, shards.seen, is_partial)
         except BuildError:
             shards.clear([])  # raises it, too, once the rejects are listed in files
             raise
-        empty = replace(job.known.base, splits={}, rejects=dict(tally.reasons))
+        empty = replace(known.base, splits={}, rejects=dict(tally.reasons))
         job.publication.check(job.options.root, empty, shards.seen)
         return Additions(None, shards.seen, is_partial)
     if shards.layout.num_records > MOST_HERE and not here:
@@ -213,15 +228,14 @@ def append_version(job: BuildJob, *, here: bool = False) -> Manifest:
     Raises:
         ShardwrightError: As in any build; or another append has changed the classes meanwhile.
     """
-    known, append = job.known, job.append
+    known = job.known
     assert known is not None, "a job of `prepare_append`"
-    assert append is not None
     additions = build_additions(job, here=here)
     if additions is not None:
-        return commit_additions(append, known.base, additions)
+        return commit_additions(known.append, known.base, additions)
     # Late, because both take longer than a small build.
     from shardwright.pipelines.job.graph import build_graph
     from shardwright.pipelines.runners.run import run_pipeline
 
     run_pipeline(build_graph, job)
-    return read_version(known.root)
+    return read_version(known.append.root)

@@ -7,8 +7,9 @@ without their sources, into full shards in one global order, on any runner. It r
 
 from __future__ import annotations
 
+import argparse
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -19,10 +20,10 @@ from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.notes import first_free
 from shardwright.format.versions import number_of, read_version
-from shardwright.inspect.command_parts import EXIT_DONE, command, make_parser, root_of, to_json
+from shardwright.inspect.command_parts import EXIT_DONE, make_parser, root_of, to_json
 from shardwright.pipelines.commands.append import MOST_HERE
 from shardwright.pipelines.commands.build import run_job
-from shardwright.pipelines.commands.results import run_build
+from shardwright.pipelines.commands.results import run_build, run_command
 from shardwright.pipelines.job.build import BuildJob, prepare_job
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
@@ -65,19 +66,25 @@ _OTHERS = (
 )
 
 
-@command
 def main(argv: Sequence[str]) -> int:
     """Run `shardwright compact` and return its exit code."""
     parser = make_parser("compact", "Write a dataset that has grown into full shards.", _EPILOG)
     args, words = parser.parse_known_args(argv)
+    return run_command(lambda: _compact(args, words))
+
+
+def _compact(args: argparse.Namespace, words: Sequence[str]) -> int:
     root = root_of(args)
     base = read_version(root)
     if given := next((word for word in words if word.partition("=")[0] in _OTHERS), ""):
         raise UsageError(f"compact keeps what {given} would change: leave it out")
     if _is_compact(base, words):
         say(f"{root} has one generation without gaps: there is nothing to compact")
-    elif code := _compact(root, base, args.storage_option, words):
-        return code
+    else:
+        folder = folder_for(root, base, _token(words))
+        if code := build_copy(root, base, folder, [*store_words(args.storage_option), *words]):
+            return code
+        commit_copy(root, base, folder)
     version = read_version(root)
     num_shards = len(version.named_shards())
     records = counted(version.num_records, "record")
@@ -94,18 +101,6 @@ def _is_compact(version: Manifest, words: Sequence[str]) -> bool:
         return False
     # Other options ask for other shards, unless they have made these.
     return not version.history or not words or _token(words) in "".join(version.folders)
-
-
-def _compact(root: Folder, base: Manifest, stores: Sequence[str], words: Sequence[str]) -> int:
-    def prepare() -> BuildJob:
-        return prepare_copy(root, base, folder, [*store_words(stores), *words])
-
-    def run(job: BuildJob) -> None:
-        build_copy(root, folder, lambda: run_copy(job, base.num_records))
-        commit_copy(root, base, folder)
-
-    folder = folder_for(root, base, _token(words))
-    return run_build(run, prepare)
 
 
 def store_words(stores: Sequence[str]) -> list[str]:
@@ -129,16 +124,17 @@ def folder_for(root: Folder, base: Manifest, token: str) -> str:
     return first_free(root, (naming.generation_folder(number_of(base) + 1, one) for one in names))
 
 
-def prepare_copy(
+def build_copy(
     root: Folder,
     base: Manifest,
     folder: str,
     words: Sequence[str],
-    *,
     operation: Operation = Operation.COMPACT,
+    *,
     without: frozenset[str] = frozenset(),
-) -> BuildJob:
-    """Return the build of a copy of a version, without the records of some ids.
+    num_records: int | None = None,
+) -> int:
+    """Build a copy of a version, unless an earlier try has, and return the exit code.
 
     Args:
         root: The dataset's folder.
@@ -146,8 +142,37 @@ def prepare_copy(
         folder: The folder below `root` for the shards.
         words: Options of `shardwright build`.
         operation: The command, for messages and the copy's manifest.
-        without: The ids.
+        without: The ids of records that the copy does not have.
+        num_records: The number of its records; None for all of `base`.
     """
+    wanted, below = base.num_records if num_records is None else num_records, root.below(folder)
+
+    def run(job: BuildJob) -> None:
+        is_finished = below.num_bytes_of(naming.MANIFEST) is not None
+        if not is_finished or any(listed_faults(below, read_manifest(below))):
+            # Beam takes longer to start than a few thousand records to copy.
+            here = is_local(job.options.beam_args) and wanted <= MOST_HERE
+            (build_here if here else run_job)(job)
+        copied = read_manifest(below).num_records
+        if copied != wanted:
+            raise BuildError(
+                f"the copied shards in {folder} hold {counted(copied, 'record')}, but must hold "
+                f"{wanted:,}: {root} stays as it is. Leave options out that drop records, such as "
+                "--near-duplicates"
+            )
+
+    return run_build(run, lambda: prepare_copy(root, base, folder, words, operation, without))
+
+
+def prepare_copy(
+    root: Folder,
+    base: Manifest,
+    folder: str,
+    words: Sequence[str],
+    operation: Operation = Operation.COMPACT,
+    without: frozenset[str] = frozenset(),
+) -> BuildJob:
+    """Return the build of a copy; arguments as of `build_copy`."""
     # The options of the first build, as far as they are about order and shards.
     settings: Mapping[str, Any] = base.settings
     argv = [root.uri, root.path(folder), "--name", base.name, "--version", base.version]
@@ -167,45 +192,8 @@ def prepare_copy(
     return prepare_job(options, detect)
 
 
-def run_copy(job: BuildJob, num_records: int) -> None:
-    """Build a copy of so many records: in this process, or by Beam, which takes longer to start."""
-    here = is_local(job.options.beam_args) and num_records <= MOST_HERE
-    (build_here if here else run_job)(job)
-
-
-def build_copy(root: Folder, folder: str, build: Callable[[], None]) -> None:
-    """Build the shards unless an earlier try has."""
-    below = root.below(folder)
-    is_finished = below.num_bytes_of(naming.MANIFEST) is not None
-    if not is_finished or any(listed_faults(below, read_manifest(below))):
-        build()
-
-
 def commit_copy(
-    root: Folder,
-    base: Manifest,
-    folder: str,
-    *,
-    operation: Operation = Operation.COMPACT,
-    num_records: int | None = None,
+    root: Folder, base: Manifest, folder: str, operation: Operation = Operation.COMPACT
 ) -> None:
-    """Commit a finished copy as the next version, in place of the shards of `base`.
-
-    Raises:
-        BuildError: It does not have `num_records`, by default all of `base`; or as `commit`.
-    """
-    added = read_copy(root, folder, base.num_records if num_records is None else num_records)
-    replaced = frozenset(base.folders)
-    commit(root, VersionChange(operation, base, folder=folder, added=added, replaced=replaced))
-
-
-def read_copy(root: Folder, folder: str, num_records: int) -> Manifest:
-    """Return the manifest of a finished copy; raise BuildError if it lost records."""
-    added = read_manifest(root.below(folder))
-    if added.num_records != num_records:
-        raise BuildError(
-            f"the copied shards in {folder} hold {counted(added.num_records, 'record')}, but must "
-            f"hold {num_records:,}: {root} stays as it is. Leave options out that drop records, "
-            "such as --near-duplicates"
-        )
-    return added
+    """Commit a copy as the next version, in place of the shards of `base`; raise as `commit`."""
+    commit(root, VersionChange(operation, base, folder, read_manifest(root.below(folder))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from shardwright.cache.manifests import forget_dataset
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.manifest import Manifest, time_text
+from shardwright.format.manifest import Manifest, read_manifest, time_text
 from shardwright.format.notes import END_COMMIT, Note, is_noted, noted
 from shardwright.format.pins import pin_names
 from shardwright.format.versions import later_numbers, number_of, read_version, read_versions
@@ -28,13 +28,9 @@ from shardwright.pipelines.commands.compact import (
     build_copy,
     commit_copy,
     folder_for,
-    prepare_copy,
-    read_copy,
-    run_copy,
     store_words,
 )
-from shardwright.pipelines.commands.results import run_build, run_command
-from shardwright.pipelines.job.build import BuildJob
+from shardwright.pipelines.commands.results import run_command
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.addresses import local_path
 from shardwright.storage.folder import Folder
@@ -51,7 +47,7 @@ from shardwright.transforms.erasure.remains import remove_old_objects, remove_re
 from shardwright.transforms.promotion import finish_promotion, promote
 from shardwright.transforms.versions.changes import Operation
 
-_SHOWN = 20  # lines of a kind
+_SHOWN = 20  # ids
 _EPILOG = """\
 examples
   shardwright erase dataset/ --ids withdrawn.txt                      # shows what would change
@@ -144,11 +140,11 @@ def _show(args: argparse.Namespace) -> int:
     root, ids = root_of(args), _ids_in(args.ids)
     newest = read_version(root)
     found = _find(root, newest, ids, keep_names=args.keep_names)
-    missing, content = sorted(ids - found.ids), _effects(root, newest, found, len(ids))
+    effects, missing = _effects(root, newest, found, len(ids)), sorted(ids - found.ids)
     if args.json:
-        print_safely(to_json({"erased": False, **content, "missing": missing}))
+        print_safely(to_json({"erased": False, **effects, "missing": missing}))
     else:
-        print_safely(f"{_told(content, root)}; add --yes to erase")
+        print_safely(f"{_told(effects, root)}; add --yes to erase")
     return _end(missing, args)
 
 
@@ -164,15 +160,13 @@ def _find(root: Folder, newest: Manifest, ids: frozenset[str], *, keep_names: bo
 
 def _effects(root: Folder, newest: Manifest, found: Found, asked: int) -> dict[str, Any]:
     """Return what an erasure takes and ends, as JSON."""
-    earlier = {number_of(version) for version in read_versions(root)} - {number_of(newest)}
-    copied = newest if found.must_copy else None
     return {
         "asked": asked,
         "found": len(found.ids),
         "num_records": found.num_records,
-        "copied_records": copied.num_records - found.num_records if copied else 0,
-        "copied_bytes": copied.num_bytes if copied else 0,
-        "versions": sorted(earlier),
+        "copied_records": newest.num_records - found.num_records if found.must_copy else 0,
+        "copied_bytes": newest.num_bytes if found.must_copy else 0,
+        "versions": sorted(map(number_of, read_versions(root)))[:-1],
         "pins": pin_names(root) if newest.history else [],
     }
 
@@ -192,16 +186,11 @@ def _told(effects: dict[str, Any], root: Folder) -> str:
 
 def _end(missing: Sequence[str], args: argparse.Namespace) -> int:
     """Print the ids that were not found, and return the exit code."""
-    for line in _first(f"not found: {name}" for name in missing):
-        say(line)
+    for name in missing[:_SHOWN]:
+        say(f"not found: {name}")
+    if len(missing) > _SHOWN:
+        say(f"and {len(missing) - _SHOWN:,} more")
     return EXIT_FAULTS if missing and not args.allow_missing else EXIT_DONE
-
-
-def _first(lines: Iterable[str]) -> list[str]:
-    """Return the first lines, and how many more there are."""
-    shown = list(lines)
-    more = len(shown) - _SHOWN
-    return [*shown[:_SHOWN], f"and {more:,} more"] if more > 0 else shown
 
 
 def _erase(args: argparse.Namespace) -> int:
@@ -224,7 +213,7 @@ def _erase(args: argparse.Namespace) -> int:
         lines = [
             f"erased {len(receipt.found):,} of {asked}, {counted(receipt.num_records, 'record')}; "
             f"the receipt is {args.receipt}",
-            *(f"not removed: {each['what']}: {each['why']}" for each in receipt.not_removed),
+            *(f"not removed: {each}" for each in receipt.not_removed),
             "remove the images from INPUT before the next append",
         ]
         print_safely(join_lines(lines))
@@ -268,66 +257,38 @@ def erase(
     save()
     say(_told(_effects(root, newest, found, len(ids)), root))
     if found.must_copy:
-        copied = replace(newest, schema=newest.schema.without_names(found.names))
-        num_kept = newest.num_records - found.num_records
-        if code := _copy(root, copied, ids, num_kept, receipt.salt, stores):
+        base = replace(newest, schema=newest.schema.without_names(found.names))
+        folder = folder_for(root, base, f"erase{receipt.salt[:8]}")
+        left, words = newest.num_records - found.num_records, store_words(stores)
+        if code := build_copy(
+            root, base, folder, words, Operation.ERASE, without=ids, num_records=left
+        ):
             return code
+        if later_numbers(root):
+            commit_copy(root, base, folder, Operation.ERASE)
+        else:
+            _replace_whole(root, base, folder)
     remove_remains(root, receipt)
-    remove_old_objects(root, receipt)
+    receipt.not_removed = [*remove_old_objects(root)]
     for cache in dict.fromkeys([CacheSettings.of().folder, *map(local_path, caches)]):
-        forgotten = forget_dataset(cache, root, receipt.fingerprints)
-        if forgotten.num_files:
-            receipt.caches[cache] = forgotten._asdict()
+        forget_dataset(cache, root, receipt.fingerprints)
     receipt.ended = time_text()
-    if left := next(find_left(root, receipt), ""):
-        raise BuildError(f"{left}: others write to {root}; stop them, and run this command again")
+    if remnant := next(find_left(root, receipt), ""):
+        raise BuildError(
+            f"{remnant}: others write to {root}; stop them, and run this command again"
+        )
     save()
     return EXIT_DONE
 
 
-def _copy(
-    root: Folder,
-    base: Manifest,
-    without: frozenset[str],
-    num_kept: int,
-    token: str,
-    stores: Sequence[str],
-) -> int:
-    """Build a copy, and put it in place of the dataset, or commit it as its next version.
-
-    Args:
-        root: The dataset's folder.
-        base: The version, with the names that the copy gets.
-        without: The ids of the records that the copy lacks.
-        num_kept: The number of its records.
-        token: Tells the copy from that of another command.
-        stores: Values of `--storage-option`.
-    """
-
-    def prepare() -> BuildJob:
-        words = store_words(stores)
-        return prepare_copy(root, base, folder, words, operation=Operation.ERASE, without=without)
-
-    def run(job: BuildJob) -> None:
-        build_copy(root, folder, lambda: run_copy(job, num_kept))
-
-    folder = folder_for(root, base, f"erase{token[:8]}")
-    code = run_build(run, prepare)
-    if code == EXIT_DONE and later_numbers(root):
-        commit_copy(root, base, folder, operation=Operation.ERASE, num_records=num_kept)
-    elif code == EXIT_DONE:
-        _replace_whole(root, base, read_copy(root, folder, num_kept).fingerprint, folder)
-    return code
-
-
-def _replace_whole(root: Folder, base: Manifest, fingerprint: str, folder: str) -> None:
+def _replace_whole(root: Folder, base: Manifest, folder: str) -> None:
     """Put a copy in place of a dataset that has not grown, which other programs read in place."""
     with noted(root, Note.REMOVE, [1]):  # which a commit looks for, after its own note
         # In this order: a commit whose note is gone by now has made its version.
         if is_noted(root, Note.COMMIT, None) or later_numbers(root):
             raise BuildError(f"another command commits a version of {root}{END_COMMIT}")
         # An append compares its options with those of the build, and a repair repeats it.
-        promote(root, fingerprint, folder, built_as=base)
+        promote(root, read_manifest(root.below(folder)).fingerprint, folder, built_as=base)
 
 
 def _verify(args: argparse.Namespace) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from shardwright.errors import NotADatasetError
 from shardwright.format import naming
@@ -24,7 +25,7 @@ from shardwright.terminal import print_safely, say, set_up_log
 from shardwright.transforms.progress import PROGRESS
 
 if TYPE_CHECKING:
-    from shardwright.inspect.version_check import KeptVersions
+    from shardwright.pipelines.job.build import BuildJob
     from shardwright.pipelines.repairs.dataset import Outcome
 
 _EPILOG = """\
@@ -56,85 +57,53 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--input", metavar="INPUT", help="INPUT of the build, if it has moved")
     args = parser.parse_args(words[:cut])
-    return run_command(lambda: _repair(args, tuple(words[cut + 1 :])))
+    return run_command(lambda: _repair(args, words[cut + 1 :]))
 
 
-def _repair(args: argparse.Namespace, words: tuple[str, ...]) -> int:
-    # Late, as in `_repair_built`.
-    from shardwright.inspect.version_check import find_kept
+def _repair(args: argparse.Namespace, words: Sequence[str]) -> int:
+    # Late, because they import most of the build, and `--help` is answered without it.
+    from shardwright.inspect.version_check import KeptVersions, find_kept, version_faults
+    from shardwright.pipelines.repairs.dataset import Outcome
 
     root = root_of(args)
-    if version_numbers(root)[-1] == 1:
-        found = {"": _repair_built(root, args, words)}
-        told = found[""].outcome.to_json()
-    else:
-        kept = find_kept(root)
-        found = {folder: _repair_generation(root, folder, args, words) for folder in kept.folders}
-        told = {"generations": {name: one.outcome.to_json() for name, one in found.items()}}
-        files = _mend_versions(root, kept, {name for name, one in found.items() if one.is_sound})
-        if files.failed or files.repaired:
-            found["versions"] = _Repaired(files, files.to_text(root.uri))
-        told["versions"] = files.to_json()
-    text = "\n".join(repaired.told for repaired in found.values())
-    print_safely(to_json(told) if args.json else text)
-    return EXIT_DONE if all(repaired.is_sound for repaired in found.values()) else EXIT_FAULTS
-
-
-def _repair_generation(
-    root: Folder, folder: str, args: argparse.Namespace, words: tuple[str, ...]
-) -> _Repaired:
-    """Repair a generation of a dataset that has grown; one without a manifest stays as it is."""
-    from shardwright.pipelines.repairs.dataset import Outcome
-
-    try:
-        return _repair_built(root.below(folder), args, words)
-    except NotADatasetError as error:
-        outcome = Outcome(failed={naming.MANIFEST: str(error)})
-        return _Repaired(outcome, outcome.to_text(root.below(folder).uri))
-
-
-def _mend_versions(root: Folder, kept: KeptVersions, sound: set[str]) -> Outcome:
-    """Write what keeps globs from version 1 again, and state the faults that no repair can mend."""
-    from shardwright.inspect.version_check import version_faults
-    from shardwright.pipelines.repairs.dataset import Outcome
-
-    outcome = Outcome()
+    has_grown = version_numbers(root)[-1] > 1
+    kept = find_kept(root) if has_grown else KeptVersions((), has_first=True)
+    outcome, sound = Outcome(), set[str]()
+    for folder in kept.folders:
+        try:
+            found = _repair_built(root.below(folder), args, words)
+        except NotADatasetError as error:
+            if not has_grown:
+                raise
+            found = Outcome(failed={naming.MANIFEST: str(error)})
+        sound |= set() if found.failed else {folder}
+        outcome.add(folder, found)
+    # What keeps globs from version 1, and the faults of versions that no repair can mend.
     for newest in kept.versions[-1:]:
-        outcome.repaired = changed_notices(root, newest.name, newest.splits)
-        if outcome.repaired:
+        if changed := changed_notices(root, newest.name, newest.splits):
             block_first_version(root, newest.name, newest.splits)
+            outcome.repaired |= dict.fromkeys(changed, "repaired")
     for fault in (*kept.faults, *version_faults(root, kept.versions, sound)):
         if fault.file not in outcome.repaired:
             outcome.failed.setdefault(fault.file, fault.what)
-    return outcome
+    print_safely(to_json(asdict(outcome)) if args.json else outcome.to_text(root.uri))
+    return EXIT_FAULTS if outcome.failed else EXIT_DONE
 
 
-class _Repaired(NamedTuple):
-    """The outcome of a repair, and a text about it."""
-
-    outcome: Outcome
-    told: str
-
-    @property
-    def is_sound(self) -> bool:
-        """True if nothing is broken any more."""
-        return not self.outcome.failed
-
-
-def _repair_built(root: Folder, args: argparse.Namespace, words: tuple[str, ...]) -> _Repaired:
+def _repair_built(root: Folder, args: argparse.Namespace, words: Sequence[str]) -> Outcome:
     """Repair a dataset, or a generation of one, by the manifest in its folder."""
-    # Late, because they import most of the build, and `--help` is answered without it.
     from shardwright.inspect.verify import verify_built
     from shardwright.pipelines.repairs.dataset import Repair
-    from shardwright.pipelines.repairs.recorded_job import GivenBuild, recorded_job
+    from shardwright.pipelines.repairs.recorded_job import recorded_job
     from shardwright.transforms.promotion import read_in_place
 
     manifest = read_in_place(root)
     found = verify_built(root, progress=show_progress)
     for fault in found.faults:
         say(str(fault))
-    given = GivenBuild(args.input, tuple(args.storage_option), words)
+
+    def prepare() -> BuildJob:
+        return recorded_job(manifest, root, args.input, args.storage_option, words)
+
     with ProgressDisplay(PROGRESS):
-        outcome = Repair(root, found.faults, lambda: recorded_job(manifest, root, given)).run()
-    told = f"{root}: nothing is broken" if found.is_sound else outcome.to_text(root.uri)
-    return _Repaired(outcome, told)
+        return Repair(root, found.faults, prepare).run()

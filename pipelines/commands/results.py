@@ -39,7 +39,7 @@ from shardwright.transforms.rejects import RETRYABLE, RejectReason
 
 if TYPE_CHECKING:
     from shardwright.pipelines.job.build import BuildJob
-    from shardwright.transforms.changes.known_files import KnownDataset
+    from shardwright.transforms.versions.additions import KnownDataset
 
 _SHOWN_REJECTS = 5
 _TRY_AGAIN = "rejected files are tried again by the same command with --if-exists overwrite"
@@ -183,7 +183,8 @@ def say_result(job: BuildJob, seconds: float) -> None:
 
 def _version_line(known: KnownDataset) -> str:
     """Return the version of a dataset after an append, its records, and what has changed."""
-    version = read_version(known.root)
+    root = known.append.root
+    version = read_version(root)
     records = counted(version.num_records, "record")
     if number_of(version) == number_of(known.base):
         told = f"nothing has changed: version {number_of(version)} has {records}"
@@ -197,7 +198,7 @@ def _version_line(known: KnownDataset) -> str:
         }
         parts = [f"{number:,} {what}" for what, number in changes.items() if number]
         told = f"version {history['version']}: {records}: {', '.join(parts)}"
-    return f"{known.root}: {told}"
+    return f"{root}: {told}"
 
 
 def _say_splits(manifest: Manifest, *, grows: bool) -> None:

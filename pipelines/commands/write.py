@@ -286,5 +286,5 @@ def _published(job: BuildJob, started: float) -> Dataset:
         # Nothing would use them: they are spooled anew in any case. A cluster may still do.
         forget_records(job.source, with_bytes=not needs_graph)
     say_result(job, monotonic() - started)
-    output = options.output if job.known is None else job.known.root.uri
+    output = options.output if job.known is None else job.known.append.root.uri
     return open_dataset(output, options.storage)

@@ -12,7 +12,6 @@ from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.format.schema import POSITIONS, WORDS, ExampleSchema, Source
-from shardwright.format.versions import number_of
 from shardwright.pipelines.job.schema import (
     as_encoded,
     check_copied,
@@ -25,7 +24,7 @@ from shardwright.pipelines.runners.beam_options import is_local, num_processes
 from shardwright.schemas.ready import OBJECTS, READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
-from shardwright.transforms.changes.known_files import KnownDataset, KnownFile
+from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.features.feature_hashes import FeatureHashes
 from shardwright.transforms.features.vocabularies import VocabularyRules, indexed_features
 from shardwright.transforms.images.options import EncodeOptions, Overlays
@@ -46,7 +45,7 @@ from shardwright.transforms.publish.report_file import Report
 from shardwright.transforms.splits.draws import SplitDraw
 from shardwright.transforms.splits.split_lists import SplitLists
 from shardwright.transforms.splits.split_rules import SplitRule, rule_for_additions
-from shardwright.transforms.versions.additions import Append, check_gone
+from shardwright.transforms.versions.additions import Append, KnownDataset, check_gone
 from shardwright.transforms.write.clearance import PlanCheck
 from shardwright.transforms.write.copied_records import CopiedRecords
 from shardwright.transforms.write.signal_measures import MeasuredSignals
@@ -107,21 +106,7 @@ class BuildJob:
 
     @property
     def append(self) -> Append | None:
-        known = self.known
-        if known is None:
-            return None
-        options, base = self.options, known.base
-        return Append(
-            known.root,
-            number_of(base),
-            base.fingerprint,
-            known.folder,
-            options.keep_missing,
-            known.keeps_places,
-            num_records=base.num_records,
-            max_gone=options.max_gone,
-            source=options.input,
-        )
+        return None if self.known is None else self.known.append
 
     @property
     def plan_checks(self) -> Sequence[PlanCheck]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 from shardwright.format import naming
@@ -21,50 +20,43 @@ from shardwright.pipelines.options.python import INPUT as PYTHON_RECORDS
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.spool import forget_lost_spools
+from shardwright.transforms.output_state import differences
 
 _STORAGE = "--storage-option"
 
 
-@dataclass(frozen=True, slots=True)
-class GivenBuild:
-    """The parts of a build that the user gives, because the manifest does not have them.
-
-    Attributes:
-        input: INPUT if it has moved, else None.
-        storage: Values of `--storage-option`, such as credentials.
-        words: Further options of `build`.
-    """
-
-    input: str | None = None
-    storage: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-
-
-def recorded_job(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildJob:
+def recorded_job(
+    manifest: Manifest,
+    root: Folder,
+    moved: str | None = None,
+    storage: Sequence[str] = (),
+    words: Sequence[str] = (),
+) -> BuildJob:
     """Return the job that built a dataset, in this process whatever runner the build had.
+
+    Args:
+        manifest: The manifest of the dataset.
+        root: Its folder.
+        moved: INPUT if it has moved, else None.
+        storage: Values of `--storage-option`, such as credentials.
+        words: Further options of `build`, such as those that run code.
 
     Raises:
         UsageError: INPUT is not there, the settings are not those of the dataset, or Python wrote
             it.
         BuildError: A table cannot be read.
     """
-    if manifest.provenance.get("input") == PYTHON_RECORDS and given.input is None:
+    if manifest.provenance.get("input") == PYTHON_RECORDS and moved is None:
         raise UsageError("a Python program wrote this dataset, so there is no INPUT to read again")
-    options = _options_of(manifest, root, given)
-    _check_settings(options, manifest)
-    forget_lost_spools(options.root, finished_may_stay=False)  # images are needed again
-    return describe_job(options, options.root.below(naming.SPOOL_DIR))
-
-
-def _options_of(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildOptions:
+    input_and_output = [str(manifest.provenance.get("input") or ""), root.uri]
     command = manifest.provenance.get("command")
     # Without `shardwright build`.
-    recorded = shlex.split(command)[2:] if command else [_input_of(manifest), root.uri]
-    storage = [word for value in given.storage for word in (_STORAGE, value)]
-    own = _parse([_input_of(manifest), root.uri, *given.words])
+    recorded = shlex.split(command)[2:] if command else input_and_output
+    given = [word for value in storage for word in (_STORAGE, value)]
+    own = _parse([*input_and_output, *words])
     # The user's words come last, so they win over the recorded ones.
-    known = _parse([*_without_storage(recorded), *given.words, *storage])
-    known.input = given.input or known.input
+    known = _parse([*_without_storage(recorded), *words, *given])
+    known.input = moved or known.input
     # The dataset may have been moved or copied since.
     known.output, known.name, known.version = root.uri, manifest.name, manifest.version
     known.if_exists, known.fail_on, known.against = "resume", None, None
@@ -75,7 +67,14 @@ def _options_of(manifest: Manifest, root: Folder, given: GivenBuild) -> BuildOpt
         if name != "storage_option" and HIDDEN in str(value):
             what = "--input" if name == "input" else f"--{name.replace('_', '-')} after --"
             raise UsageError(f"the manifest hides a secret in {name}: give {what}")
-    return read_options(BuildOptions, known)
+    options = read_options(BuildOptions, known)
+    if details := differences(manifest.settings, options.settings):
+        raise UsageError(
+            f"the options are not those of the build ({details}): give the options of its command "
+            "after --, such as `shardwright repair DATASET -- --seed 7`"
+        )
+    forget_lost_spools(options.root, finished_may_stay=False)  # images are needed again
+    return describe_job(options, options.root.below(naming.SPOOL_DIR))
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
@@ -99,10 +98,6 @@ def _check_code(known: argparse.Namespace, own: argparse.Namespace) -> None:
     raise UsageError(f"the recorded command runs code of its own: to allow it, add `-- {words}`")
 
 
-def _input_of(manifest: Manifest) -> str:
-    return str(manifest.provenance.get("input") or "")
-
-
 def _without_storage(words: Sequence[str]) -> Iterator[str]:
     """Yield the words without storage options: credentials go to no endpoint of a manifest."""
     rest = iter(words)
@@ -111,17 +106,3 @@ def _without_storage(words: Sequence[str]) -> Iterator[str]:
             next(rest, "")
         elif not word.startswith(f"{_STORAGE}="):
             yield word
-
-
-def _check_settings(options: BuildOptions, manifest: Manifest) -> None:
-    """Raise UsageError if the options would give other bytes than those of the dataset."""
-    there, here = manifest.settings, options.settings
-    differing = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
-    if differing:
-        details = "; ".join(
-            f"{key} was {there.get(key)!r} and is {here.get(key)!r}" for key in differing
-        )
-        raise UsageError(
-            f"the options are not those of the build ({details}): give the options of its command "
-            "after --, such as `shardwright repair DATASET -- --seed 7`"
-        )

@@ -11,9 +11,8 @@ import shutil
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from typing import NamedTuple
 
-from shardwright.cache.settings import CacheSettings, sizes_in
+from shardwright.cache.settings import CacheSettings
 from shardwright.errors import (
     CredentialsError,
     LinkError,
@@ -133,14 +132,7 @@ def read_manifest_or_cached(
         return manifest
 
 
-class Forgotten(NamedTuple):
-    """The files that a cache had of a dataset: their number and their bytes."""
-
-    num_files: int
-    num_bytes: int
-
-
-def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> Forgotten:
+def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> None:
     """Remove all files of a dataset from a cache, whatever address it was read by.
 
     Readers that have a shard open can read it to its end; another shard fails clearly, because the
@@ -155,9 +147,7 @@ def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> F
     Raises:
         StorageError: A file cannot be removed.
     """
-    sizes: list[int] = []
     for folder in list(_folders_of(cache, root, fingerprints)):
-        sizes += sizes_in(folder)
         # Under another name first, so that no reader writes into it meanwhile.
         removed = f"{folder}-{secrets.token_hex(4)}"
         try:
@@ -165,7 +155,6 @@ def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> F
             shutil.rmtree(removed)
         except OSError as error:
             raise StorageError(f"cannot remove {folder}: {error.strerror}") from error
-    return Forgotten(len(sizes), sum(sizes))
 
 
 def _folders_of(cache: str, root: Folder, fingerprints: Collection[str]) -> Iterator[str]:

@@ -163,7 +163,7 @@ def test_two_appends_at_once_do_not_replace_each_other_s_images(tmp_path: Path) 
     grown.append(sources[0])
     jobs = [grown.prepare(source, "--keep-missing") for source in sources[1:]]
     append_version(jobs[0])
-    with pytest.raises(BuildError, match=r"1 image.*'cat/1.png'.*/one/.*/other/.*run this command"):
+    with pytest.raises(BuildError, match=r"1 image.*'cat/1.png': run this command"):
         append_version(jobs[1])
     assert grown.records()["cat/1.png"].image == png_of(1)
     with pytest.raises(ShardwrightError, match="1 duplicate_id"):
@@ -201,7 +201,7 @@ def test_what_gc_has_left_of_a_running_append_is_replaced(tmp_path: Path) -> Non
     options = parse_options([str(images), str(out), *OPTIONS, *APPEND])
     job = prepare_version(options)
     assert job.known is not None
-    generation = out / job.known.folder
+    generation = out / job.known.append.folder
     shutil.copytree(out / "index", generation / "index")
     append_version(prepare_version(options))
     assert named(out) == wanted(FIRST | CHANGED)
@@ -260,7 +260,8 @@ def test_a_broken_generation_is_repaired(
     assert "copy all other records with" in capsys.readouterr().out
     (out / "stats.json").write_bytes(b"{}")
     assert repair([str(out), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["generations"]
-    assert [found["repaired"] for found in told.values()] == [["stats.json"], [shard.name]]
+    broken = ["stats.json", str(shard.relative_to(out))]
+    told = {"repaired": dict.fromkeys(broken, "repaired"), "failed": {}}
+    assert json.loads(capsys.readouterr().out) == told
     assert shardwright(["verify", str(out)]) == 0
     assert named(out) == wanted(CHANGED)

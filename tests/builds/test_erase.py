@@ -137,7 +137,6 @@ def test_no_canary_is_left(kind: Kind, number: int, places: Places, tmp_path: Pa
     assert (len(told["ids"]), len(told["found"])) == (number + 1, number + 1)
     assert told["versions"] == [1, 2, 3]
     assert told["ended"] >= told["begun"]
-    assert bool(told["caches"]) == (kind != "local")
     assert told["not_removed"] == []
 
     options = aviary.options
@@ -161,7 +160,6 @@ def test_what_a_store_keeps_is_removed(moto_server: StoreServer, tmp_path: Path)
     asked = ("--ids", str(tmp_path / "ids"), "--receipt", str(receipt), "--yes")
     assert main([*words, *asked]) == 0
     told = json.loads(receipt.read_bytes())
-    assert told["old_versions"] > 2
     assert told["not_removed"] == []
     pages = client.get_paginator("list_object_versions").paginate(Bucket=bucket)
     found = [row for page in pages for row in page["Versions"]]

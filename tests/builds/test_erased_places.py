@@ -186,7 +186,8 @@ def test_no_file_has_a_canary(name: str, made: dict[str, Made], tmp_path: Path) 
     output, ids = made[name]
     (tmp_path / "ids").write_text("\n".join(sorted(ids)))
     words = ["--ids", str(tmp_path / "ids"), "--receipt", str(tmp_path / "receipt.json"), "--yes"]
-    assert main([str(output), *words]) == 0
+    # Two of the table's ids are on the page and in a message alone, which go with the other lists.
+    assert main([str(output), *words, "--allow-missing"]) == 0
     assert find_canaries([output]) == {}
     assert "canary" not in (tmp_path / "receipt.json").read_text()
     assert judge(str(output)).is_sound

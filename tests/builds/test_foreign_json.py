@@ -71,7 +71,7 @@ def foreign_fixture(tmp_path_factory: pytest.TempPathFactory) -> Foreign:
     add_pin(grown.root, "training", 2, "2999-12-31")
     receipt = Receipt.begin(grown.root.uri, ["ant/0.png"])
     receipt.found, receipt.ended = receipt.ids, time_text()
-    receipt.versions, receipt.caches = [1, 2], {"cache": {"num_files": 3, "num_bytes": 4}}
+    receipt.versions, receipt.num_records = [1, 2], 3
     write_receipt(grown.root, RECEIPT, receipt)
     root = Path(grown.root.uri)
     files = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*.json")}

@@ -18,7 +18,6 @@ from shardwright.pipelines.commands.compact import (
     build_copy,
     commit_copy,
     folder_for,
-    prepare_copy,
 )
 from shardwright.pipelines.commands.erase import erase
 from shardwright.pipelines.commands.repair import _repair
@@ -78,7 +77,7 @@ class Append(Task):
             self.base = 0
             build_here(job)
         else:
-            self.base, self.folder = number_of(job.known.base), job.known.folder
+            self.base, self.folder = number_of(job.known.base), job.known.append.folder
             append_version(job, here=True)
 
     def applied(self, model: Model) -> Images:
@@ -126,8 +125,8 @@ class Compact(Task):
         base = read_version(ROOT)
         if base.history and base.num_records:
             self.folder = folder_for(ROOT, base, "compact0")
-            job = prepare_copy(ROOT, base, self.folder, [])
-            build_copy(ROOT, self.folder, lambda: build_here(job))
+            if build_copy(ROOT, base, self.folder, []) != EXIT_DONE:
+                raise StorageError("the copy failed")
             commit_copy(ROOT, base, self.folder)
 
 

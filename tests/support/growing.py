@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import shardwright as sw
+from shardwright.errors import BuildError
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
 from shardwright.pipelines.commands.append import append_version, prepare_version
@@ -16,7 +17,6 @@ from shardwright.pipelines.commands.compact import (
     build_copy,
     commit_copy,
     folder_for,
-    prepare_copy,
 )
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.local.build import build_here
@@ -125,8 +125,8 @@ class Grown:
         base = read_version(self.root)
         if base.history and base.num_records:
             folder = folder_for(self.root, base, "compact0")
-            job = prepare_copy(self.root, base, folder, self.store_words())
-            build_copy(self.root, folder, lambda: build_here(job))
+            if build_copy(self.root, base, folder, self.store_words()):
+                raise BuildError("the copy failed")
             commit_copy(self.root, base, folder)
         return read_version(self.root)
 

@@ -17,13 +17,11 @@ import pyarrow as pa
 
 from shardwright.errors import StorageError
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_records import KnownRecords
-from shardwright.transforms.features.vocabularies import Vocabularies
 from shardwright.transforms.inputs.spool import SinkFile
 
-_ARRAYS = ("keys", "more", "states", "rows", "splits", "places", "counts")
+_ARRAYS = ("keys", "more", "states", "rows", "splits", "places")
 _FACTS = ("split_names", "num_rows", "longest_run", "with_labels", "by_content", "num_unhashed")
 _METADATA = b"shardwright"
 
@@ -49,27 +47,6 @@ class KnownFile:
             StorageError: The file is missing or cannot be read.
         """
         return _open(self)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownDataset:
-    """The dataset that a build adds records to, as far as its steps need it.
-
-    Attributes:
-        file: Its records.
-        vocabularies: Its class names and words by feature name.
-        root: Its folder.
-        base: Its version that was compared.
-        folder: The folder below `root` for the additions.
-        keeps_places: As in `VersionChange`.
-    """
-
-    file: KnownFile
-    vocabularies: Vocabularies
-    root: Folder
-    base: Manifest
-    folder: str
-    keeps_places: bool
 
 
 def write_known(spool: Folder, known: KnownRecords) -> KnownFile:

@@ -20,9 +20,9 @@ of its features and a split that INPUT states are those of the index. So:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,11 @@ from shardwright.transforms.text_hashes import hash128
 _COLUMNS = ["id", "uri", "etag", "label", HASH, SUFFIX]
 _CONTENT = ["image_length", "length", "crc32c"]
 _READS_AT_ONCE = 16
-_KINDS = (np.uint64, np.uint64, np.uint64, np.uint32, np.uint16, np.uint64)
+_KINDS = {
+    **dict.fromkeys(("keys", "more", "states", "places"), np.uint64),
+    "rows": np.uint32,
+    "splits": np.uint16,
+}
 _MOST_ROWS = 1 << 32
 
 
@@ -68,6 +72,8 @@ class Comparison(NamedTuple):
 class KnownRecords:
     """The records of a dataset, ordered by the hash of their ids; 30 bytes each, or 38.
 
+    If a function made them, their ids are those of their inputs, and several may have one id.
+
     Attributes:
         keys: First halves of the hashes, ascending, uint64 [records].
         more: Their other halves, uint64 [records].
@@ -84,8 +90,6 @@ class KnownRecords:
         num_unhashed: Records whose features are not compared, because an older version wrote them.
         places: Hashes of the addresses, uint64 [records], if a reference with the id of a record
             must have its address, too; else None.
-        counts: The records of the same id from each on, uint32 [records], if a function made the
-            records: their ids are then those of their inputs; else None.
     """
 
     keys: np.ndarray
@@ -100,7 +104,6 @@ class KnownRecords:
     by_content: bool
     num_unhashed: int = 0
     places: np.ndarray | None = None
-    counts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -147,13 +150,15 @@ class KnownRecords:
 
     def rows_at(self, positions: np.ndarray) -> np.ndarray:
         """Return the numbers of all records of the ids that `find` found, uint32."""
-        if self.counts is not None:
-            counts = self.counts[positions].astype(np.int64)
-            before = np.cumsum(counts) - counts
-            # A run of consecutive positions for each id, all in one array operation.
-            positions = np.arange(counts.sum()) + np.repeat(positions - before, counts)
-        rows: np.ndarray = self.rows[positions]
-        return rows
+        found = list[np.ndarray]()
+        while len(positions):  # those of one id follow each other
+            found.append(self.rows[positions])
+            after = positions[positions < len(self) - 1] + 1
+            same = (self.keys[after] == self.keys[after - 1]) & (
+                self.more[after] == self.more[after - 1]
+            )
+            positions = after[same]
+        return joined(found, np.uint32)
 
     def are_elsewhere(self, changed: pa.RecordBatch) -> np.ndarray:
         """Return which changed references must not replace the records of their ids, bool [rows].
@@ -202,34 +207,49 @@ def read_known(
         BuildError: Two records have one id, or there are more than 4,294,967,296.
     """
     # A function of `--transform` may store another label than INPUT has.
-    names = () if "transforms" in manifest.settings else manifest.schema.class_names
+    is_made = "transforms" in manifest.settings
+    names = () if is_made else manifest.schema.class_names
     labels = pa.array(names, pa.string()) if names else None
-    columns = [*_COLUMNS, *(_CONTENT if by_content else [])]
     folder, shards = root.below(manifest.folder), manifest.named_shards()
     num_rows = sum(info.num_records for _, info in shards)
     if num_rows > _MOST_ROWS:
         raise BuildError(f"{root} has {num_rows:,} records, but at most {_MOST_ROWS:,} can grow")
     numbers = {name: number for number, name in enumerate(manifest.splits)}
-    made = "transforms" in manifest.settings and not by_content
+    columns, made = [*_COLUMNS, *(_CONTENT if by_content else [])], is_made and not by_content
+    kinds = {key: kind for key, kind in _KINDS.items() if key != "places" or keeps_places}
 
-    def read(shard: tuple[ShardName, ShardInfo]) -> tuple[np.ndarray, ...]:
+    def read(shard: tuple[ShardName, ShardInfo]) -> dict[str, np.ndarray]:
         return _hashed(read_index_of(folder, *shard, columns), labels, made=made)
 
     parts, first, num_unhashed = [], 0, 0
     read_all = map_reads(read, shards, _READS_AT_ONCE)
     for (name, info), hashes in zip(shards, read_all, strict=True):
         kept = live_rows(info)
-        # `rows` count removed records, too, because versions name rows by their numbers in the
-        # files.
-        splits = np.full(len(kept), numbers[name.split], np.uint16)
-        *hashed, places, lacks_hash = (each[kept] for each in hashes)
-        num_unhashed += int(lacks_hash.sum())
-        numbered = (*hashed, (first + kept).astype(np.uint32), splits)
-        parts.append((*numbered, places) if keeps_places else numbered)
+        num_unhashed += int(hashes["lacks_hash"][kept].sum())
+        part = {key: each[kept] for key, each in hashes.items() if key in kinds}
+        # Removed records count, too, because versions name rows by their numbers in the files.
+        part["rows"] = (first + kept).astype(np.uint32)
+        part["splits"] = np.full(len(kept), numbers[name.split], np.uint16)
+        parts.append(part)
         first += info.num_records
-    facts = {"with_labels": bool(names), "by_content": by_content, "num_unhashed": num_unhashed}
-    kinds = _KINDS if keeps_places else _KINDS[:-1]
-    return _ordered(parts, root, tuple(manifest.splits), num_rows, kinds, made=made, **facts)
+    arrays = {key: joined([part[key] for part in parts], kind) for key, kind in kinds.items()}
+    arrays, longest_run = _in_order(arrays)
+    known = KnownRecords(
+        **arrays,
+        split_names=tuple(manifest.splits),
+        num_rows=num_rows,
+        longest_run=longest_run,
+        with_labels=bool(names),
+        by_content=by_content,
+        num_unhashed=num_unhashed,
+    )
+    again = (known.keys[1:] == known.keys[:-1]) & (known.more[1:] == known.more[:-1])
+    if again.any() and not made:
+        raise BuildError(
+            f"{root} has {again.sum():,} records with the id of another one, such as number "
+            f"{int(known.rows[again.argmax()]):,}: build it again with --if-exists overwrite"
+        )
+    return known
 
 
 def live_rows(info: ShardInfo) -> np.ndarray:
@@ -238,40 +258,16 @@ def live_rows(info: ShardInfo) -> np.ndarray:
     return np.arange(info.num_records) if live is None else live.astype(np.int64)
 
 
-def _ordered(
-    parts: Sequence[tuple[np.ndarray, ...]],
-    root: Folder,
-    split_names: tuple[str, ...],
-    num_rows: int,
-    kinds: Sequence[type[np.unsignedinteger[Any]]],
-    *,
-    made: bool,
-    **facts: Any,
-) -> KnownRecords:
-    columns = zip(*parts, strict=True) if parts else ((),) * len(kinds)
-    arrays = [joined(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-    order = np.argsort(arrays[0])
-    run = _longest_run(arrays[0][order])
-    if run > 1:  # for records with one id to be neighbors
-        order = np.lexsort((arrays[1], arrays[0]))
-    keys, more, states, rows, splits, *others = (each[order] for each in arrays)
-    again = (keys[1:] == keys[:-1]) & (more[1:] == more[:-1])
-    if again.any() and not made:
-        raise BuildError(
-            f"{root} has {again.sum():,} records with the id of another one, such as number "
-            f"{int(rows[again.argmax()]):,}: build it again with --if-exists overwrite"
-        )
-    return KnownRecords(
-        keys, more, states, rows, splits, split_names, num_rows, run, **facts,
-        places=others[0] if others else None, counts=_left_in_runs(keys, again) if made else None,
-    )  # fmt: skip
+def _in_order(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+    """Return the columns of records ordered by their ids, and the most records with equal `keys`.
 
-
-def _left_in_runs(keys: np.ndarray, again: np.ndarray) -> np.ndarray:
-    """Return how many records of one id follow each other from each record on, uint32 [keys]."""
-    ends = np.flatnonzero(np.append(~again, True)) + 1
-    places = np.arange(len(keys))
-    return (ends[np.searchsorted(ends, places, side="right")] - places).astype(np.uint32)
+    That is 1, unless the first halves of hashes collide or a function made several of an input.
+    """
+    order = np.argsort(arrays["keys"])
+    longest = _longest_run(arrays["keys"][order])
+    if longest > 1:  # for records with one id to be neighbors
+        order = np.lexsort((arrays["more"], arrays["keys"]))
+    return {key: each[order] for key, each in arrays.items()}, longest
 
 
 def _longest_run(ordered: np.ndarray) -> int:
@@ -280,7 +276,7 @@ def _longest_run(ordered: np.ndarray) -> int:
     return int(np.diff(np.append(starts, len(ordered))).max(initial=1))
 
 
-def _hashed(table: pa.Table, class_names: pa.Array | None, *, made: bool) -> tuple[np.ndarray, ...]:
+def _hashed(table: pa.Table, class_names: pa.Array | None, *, made: bool) -> dict[str, np.ndarray]:
     """Return both halves of the ids' hashes, the states and the places, of the rows of an index."""
     columns = (column.combine_chunks() for column in table.columns)
     ids, uris, etags, numbers, features, suffixes, *content = columns
@@ -290,8 +286,14 @@ def _hashed(table: pa.Table, class_names: pa.Array | None, *, made: bool) -> tup
         labels = pa.DictionaryArray.from_arrays(numbers.cast(pa.int32()), class_names)
     places = places_of(uris, etags)
     states = states_of(places, etags, labels, content)
-    lacks_hash = features.is_null().to_numpy(zero_copy_only=False)
-    return (*hash128(ids), with_features(states, features), places, lacks_hash)
+    keys, more = hash128(ids)
+    return {
+        "keys": keys,
+        "more": more,
+        "states": with_features(states, features),
+        "places": places,
+        "lacks_hash": features.is_null().to_numpy(zero_copy_only=False),
+    }
 
 
 def without_suffixes(ids: pa.Array, suffixes: pa.Array) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf
 
 from shardwright.errors import BuildError, StorageError
@@ -66,41 +66,26 @@ def _remove_leftovers(root: Folder) -> None:
     root.below(naming.GENERATIONS_DIR).remove_empty()
 
 
-def remove_old_objects(root: Folder, receipt: Receipt) -> None:
+def remove_old_objects(root: Folder) -> Iterator[str]:
     """Remove old versions of a dataset's objects, which a local folder does not have.
 
-    What the store does not let be removed or listed is noted in the receipt.
+    Yields:
+        What the store does not let be removed or listed, and why.
     """
-    receipt.not_removed = []  # of this run: what an earlier one could not remove may be gone by now
     if not root.is_remote:
         return
     store, key = parse_address(root.uri)
     start, client = f"{key}/" if key else "", client_for(store, root.options)
-
-    def note(what: str, why: object) -> None:
-        receipt.not_removed.append({"what": what, "why": str(why)})
-
-    if client.scheme not in ("s3", "gs"):
-        note("old versions of objects", f"not supported for {client.scheme}://")
-        return
+    what = "old versions of objects"
     try:
         for one in peers.remove_old_versions(client, start, _is_of_dataset(start)):
             if one.fault:
-                note(f"version {one.version} of {one.key}", one.fault)
-            else:
-                receipt.old_versions += 1
+                yield f"version {one.version} of {one.key}: {one.fault}"
+        what = "soft delete of the bucket"
+        if client.scheme == "gs" and (kept := gcs_peer.bucket_facts(client).soft_delete_seconds):
+            yield f"{what}: it keeps what is deleted for {kept:,} s"
     except StorageError as error:
-        note("old versions of objects", error)
-    if client.scheme == "gs":
-        try:
-            seconds = gcs_peer.bucket_facts(client).soft_delete_seconds
-        except StorageError as error:
-            note("soft delete of the bucket", error)
-        else:
-            if seconds:
-                note(
-                    "softly deleted objects", f"the bucket keeps what is deleted for {seconds:,} s"
-                )
+        yield f"{what}: {error}"
 
 
 def _is_of_dataset(start: str) -> Callable[[str], bool]:

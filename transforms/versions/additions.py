@@ -14,7 +14,9 @@ from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest
 from shardwright.format.versions import read_version
 from shardwright.storage.folder import Folder
+from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.changes.seen_records import outdated_rows
+from shardwright.transforms.features.vocabularies import Vocabularies
 from shardwright.transforms.output_state import SeenRecords
 from shardwright.transforms.reject_files import write_rejects
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -89,6 +91,23 @@ class Append:
         if base.fingerprint != self.fingerprint:
             raise BuildError(f"{self.root} was replaced meanwhile: run this command again")
         return base
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDataset:
+    """The dataset that a build adds records to, as far as its steps need it.
+
+    Attributes:
+        file: Its records.
+        vocabularies: Its class names and words by feature name.
+        base: Its version that was compared.
+        append: The append.
+    """
+
+    file: KnownFile
+    vocabularies: Vocabularies
+    base: Manifest
+    append: Append
 
 
 def check_gone(append: Append, seen: SeenRecords, is_partial: bool) -> None:

@@ -43,8 +43,8 @@ class VersionChange:
         operation: Names it.
         base: The version that the operation has read.
         folder: The folder of the generation that it adds, "" for none.
-        added: The manifest of that generation; None for none.
-        replaced: Folders of generations whose records are all in `added`.
+        added: The manifest of that generation; None for none. Of a copy it has all records that
+            stay of `base`.
         outdated: Rows of the shards of `base` to take away, uint32 [rows], ascending.
         keeps_places: An added record never replaces one from another address.
     """
@@ -53,7 +53,6 @@ class VersionChange:
     base: Manifest
     folder: str = ""
     added: Manifest | None = None
-    replaced: frozenset[str] = frozenset()
     outdated: Mapping[ShardName, NDArray[np.uint32]] = field(default_factory=dict)
     keeps_places: bool = False
 
@@ -81,7 +80,7 @@ def shards_of(generation: Manifest, folder: str) -> Shards:
 
 def live_ids(root: Folder, shards: Shards) -> pa.Array:
     """Return the ids of all records of some shards, string [records], in stored order."""
-    return _ids(map_reads(lambda one: read_live_rows(root, *one, ["id"]), shards, _READERS))
+    return ids_of(map_reads(lambda one: read_live_rows(root, *one, ["id"]), shards, _READERS))
 
 
 def outdated_ids(root: Folder, change: VersionChange) -> pa.Array:
@@ -98,7 +97,7 @@ def outdated_ids(root: Folder, change: VersionChange) -> pa.Array:
         return read_index_of(root, name, infos[name], ["id"]).take(rows)
 
     try:
-        return _ids(map_reads(read, list(change.outdated.items()), _READERS))
+        return ids_of(map_reads(read, list(change.outdated.items()), _READERS))
     except StorageError as error:
         # It is still there, so the error is of the disk or store.
         if number_of(change.base) in map(number_of, read_versions(root)):
@@ -109,7 +108,8 @@ def outdated_ids(root: Folder, change: VersionChange) -> pa.Array:
         ) from error
 
 
-def _ids(tables: Iterable[pa.Table]) -> pa.Array:
+def ids_of(tables: Iterable[pa.Table]) -> pa.Array:
+    """Return the column "id" of index rows, string [rows]."""
     chunks = [chunk for table in tables for chunk in table["id"].chunks]
     return pa.chunked_array(chunks, pa.string()).combine_chunks()
 
@@ -130,8 +130,8 @@ def remove_ids(
     Args:
         root: The dataset's folder.
         shards: The shards to look in.
-        ids: The ids of the records that they lose; with `keep`, of those that they keep.
-        keep: As told.
+        ids: The ids of the records that they lose.
+        keep: These are the ids of all that they keep.
 
     Raises:
         StorageError: An index cannot be read.

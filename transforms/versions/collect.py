@@ -13,9 +13,10 @@ clock that stamps files.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import product
 
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
@@ -117,20 +118,17 @@ def plan_collection(
     named = _named_by(version for version in readable if number_of(version) in kept)
     # Also collected ones: what they named is still removed, if a stop left it.
     leaving = [number for number in version_numbers(root) if number not in kept]
-    found = list(_generations(root, named, _once_named(root, leaving)))
-    now = clock() if found else 0.0
-    old = now - orphans_after.total_seconds()
+    once = {""} if 1 in leaving else set()
+    for number in set(leaving) - {1}:
+        once.update(read_stated(root, number).history["generations"])
+    there = sorted({*generation_folders(root), *({""} & once)} - named)
+    found = [Generation(each, _files_in(root, each), is_orphan=each not in once) for each in there]
+    old = clock() - orphans_after.total_seconds() if found else 0.0
     # A generation that a version once named is no build: its age does not matter.
-    ripe = [one for one in found if not one.is_orphan or one.written <= old]
-    left = tuple(one for one in ripe if _is_committed(root, one, now))
+    ripe = [one for one in found if one.files and (not one.is_orphan or one.written <= old)]
     # The first version can be read as long as its generation is there.
     gone = older - kept - ({1} if "" in named else set())
-    return Collection(
-        tuple(sorted(gone)),
-        tuple(one for one in ripe if one not in left),
-        pins,
-        left,
-    )
+    return Collection(tuple(sorted(gone)), tuple(ripe), pins)
 
 
 def collect(root: Folder, plan: Collection) -> Collection:
@@ -161,7 +159,7 @@ def collect(root: Folder, plan: Collection) -> Collection:
         remove_dead_notes(root)
     if "" in named:
         gone -= {1}
-    left = tuple(one for one in (*plan.left, *left) if one.folder not in named)
+    left = tuple(one for one in left if one.folder not in named)
     return Collection(tuple(sorted(gone)), removed, (*plan.pins, *pins), left)
 
 
@@ -187,46 +185,22 @@ def _named_by(versions: Iterable[Manifest]) -> set[str]:
     return {folder for version in versions for folder in version.folders}
 
 
-def _once_named(root: Folder, numbers: Sequence[int]) -> set[str]:
-    """Return the folders that versions name, also those that say that they are gone."""
-    found = {""} if 1 in numbers else set()
-    for number in numbers:
-        if number > 1:
-            found.update(read_stated(root, number).history["generations"])
-    return found
-
-
-def _generations(root: Folder, named: set[str], once_named: set[str]) -> Iterator[Generation]:
-    """Yield the generations that have files, and are not named."""
-    there = {*generation_folders(root), *({""} & once_named)}
-    for folder in sorted(there - named):
-        if files := _files_in(root, folder):
-            yield Generation(folder, files, is_orphan=folder not in once_named)
-
-
 def _files_in(root: Folder, folder: str) -> dict[str, FileInfo]:
     """Return path -> stamp of the files of a generation, also those that a repair has left."""
     found = {}
-    for base in ("", *naming.STAGED_DIRS):
-        spool = [naming.SPOOL_DIR] if folder and not base else []
-        for part in ("", *naming.SHARD_DIRS, *spool):
-            below = "/".join(filter(None, (folder, base, part)))
-            for name, stamp in root.files(below).items():
-                path = f"{part}/{name}" if part else name
-                if naming.is_build_output(path):
-                    found[f"{below}/{name}" if below else name] = stamp
+    parts = ("", *naming.SHARD_DIRS, *([naming.SPOOL_DIR] if folder else []))
+    for base, part in product(("", *naming.STAGED_DIRS), parts):
+        below = "/".join(filter(None, (folder, base, part)))
+        for name, stamp in root.files(below).items():
+            if naming.is_build_output(f"{part}/{name}".lstrip("/")):
+                found[f"{below}/{name}".lstrip("/")] = stamp
     return found
 
 
 def _is_in_use(root: Folder, one: Generation) -> bool:
-    """Return whether a generation of a plan is committed, or goes on being written."""
+    """Return whether a generation of a plan is about to be committed, or goes on being written."""
     is_written = one.is_orphan and _files_in(root, one.folder) != one.files
-    return is_written or _is_committed(root, one)
-
-
-def _is_committed(root: Folder, one: Generation, now: float = 0.0) -> bool:
-    """Return whether a note says that a generation is about to be committed."""
-    return bool(one.folder) and is_noted(root, Note.COMMIT, one.folder, now=now)
+    return is_written or (bool(one.folder) and is_noted(root, Note.COMMIT, one.folder))
 
 
 def _remove(root: Folder, one: Generation) -> None:

@@ -12,42 +12,38 @@ import random
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import zip_longest
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, ExistsError
 from shardwright.format import naming
-from shardwright.format.index import read_live_rows
 from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest, time_text
 from shardwright.format.naming import ShardName
 from shardwright.format.notes import Note, is_noted, noted
-from shardwright.format.schema import ExampleSchema, Feature, same_names
-from shardwright.format.splits import ShardInfo, SplitInfo
+from shardwright.format.schema import ExampleSchema
+from shardwright.format.splits import SplitInfo
 from shardwright.format.superseded import block_first_version
 from shardwright.format.versions import number_of, read_version
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
-from shardwright.storage.reads import map_reads
-from shardwright.transforms.record_states import are_spooled
+from shardwright.transforms.changes.schema_differences import schema_differences
 from shardwright.transforms.versions.changes import (
     Operation,
     Removal,
     Shards,
     VersionChange,
+    ids_of,
     live_ids,
     outdated_ids,
     remove_ids,
     remove_rows,
     shards_of,
 )
-from shardwright.transforms.versions.counted import Counted, count_generations, splits_of_live
+from shardwright.transforms.versions.counted import splits_of_live
 
 _MOST_TRIES = 50  # of a commit, each after another writer was faster
-_COLUMNS = ["id", "uri", "etag"]
-_READERS = 16
 
 
 def commit(root: Folder, change: VersionChange) -> Manifest:
@@ -81,10 +77,15 @@ def _commit(root: Folder, change: VersionChange) -> Manifest:
         version = apply(root, current, change)
         if version is None:
             return current
-        _check_number(root, number_of(version))
+        number = number_of(version)
+        if number > naming.MAX_VERSION:
+            raise BuildError(
+                f"{root} cannot get version {number:,}: {naming.MAX_VERSION:,} is the last number; "
+                "copy its newest version with `shardwright build`"
+            )
         # Before the commit, so that no stop leaves an old version that is read silently.
         block_first_version(root, version.name, version.splits)
-        file = naming.version_file(number_of(version))
+        file = naming.version_file(number)
         try:
             root.create_bytes(file, version.to_bytes())
         except ExistsError:  # another writer was faster
@@ -125,14 +126,6 @@ def _check_whole(root: Folder, folder: str) -> None:
         )
 
 
-def _check_number(root: Folder, number: int) -> None:
-    if number > naming.MAX_VERSION:
-        raise BuildError(
-            f"{root} cannot get version {number:,}: {naming.MAX_VERSION:,} is the last number; "
-            "copy its newest version with `shardwright build`"
-        )
-
-
 def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | None:
     """Return the version that a change makes of another one; None if it changes nothing.
 
@@ -140,12 +133,12 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         BuildError: As `commit`.
         StorageError: An index cannot be read.
     """
-    kept = [
-        (name, replace(info, count=name.count))
-        for name, info in current.named_shards()
-        if info.folder not in change.replaced
-    ]
-    if change.replaced and len(kept) == len(current.named_shards()):
+    appends = change.operation is Operation.APPEND
+    is_next = number_of(current) == number_of(change.base)
+    copied = frozenset(() if appends else change.base.folders)
+    there = [(name, replace(info, count=name.count)) for name, info in current.named_shards()]
+    kept = [shard for shard in there if shard[1].folder not in copied]
+    if copied and len(kept) == len(there):
         return None  # another compaction has replaced them, or this one before a repetition
     new: list[Manifest] = []
     if change.added is not None and change.folder not in current.history.get("generations", ()):
@@ -153,7 +146,6 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
             _check_fits(current, change.added)
         new.append(change.added)
     added = [shard for generation in new for shard in shards_of(generation, change.folder)]
-    is_next = number_of(current) == number_of(change.base)
     if change.operation is Operation.ERASE and not is_next:
         raise BuildError(
             f"another command has committed version {number_of(current)} of {root} meanwhile: "
@@ -162,82 +154,80 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
     # Nothing has come between: rows are taken away by number, without reading ids.
     if is_next:
         lost = remove_rows(root, kept, change.outdated)
-    elif change.operation is Operation.APPEND:
+    elif appends:
         # Row numbers of the base may not fit the shards of now, so records are found by id from
         # here on.
-        check_places(root, change, kept, added)
-        lost = remove_ids(root, kept, _outdated_since(root, change, added))
+        lost = remove_ids(root, kept, _outdated_since(root, change, kept, added))
     else:
         # A compaction has copied records that an append has taken away meanwhile: they must not
         # come back.
-        lost = _lost_since(root, current, change, added)
+        ids = live_ids(root, [shard for shard in there if shard[1].folder in copied])
+        lost = remove_ids(root, added, ids, keep=True)
     if not added and not lost:
         return None
     counts = {
         "added": sum(generation.num_records for generation in new),
         "removed": sum(len(removal.rows) for removal in lost.values()),
     }
-    if change.operation is Operation.APPEND:
-        counts["replaced"] = _num_replaced(root, added, lost)
     left = {name: lost[name].shard if name in lost else info for name, info in (*kept, *added)}
-    parts = Counted([current, *new], lost)
-    if change.operation is not Operation.APPEND:
-        # Beside the compacted shards there are only those of appends that came meanwhile.
-        folders = sorted({info.folder for _, info in kept})
-        others = {folder: read_manifest(root.below(folder)) for folder in folders}
-        parts = count_generations(root, kept, others)
-        parts = Counted([*new, *parts.parts], {**lost, **parts.lost})
-    return _version_of(current, change, splits_of_live(left, parts), counts)
+    if appends:
+        counts["replaced"] = _num_replaced(root, added, lost)
+        splits = splits_of_live(left, [current, *new], lost)
+    else:  # which has the records of the current version
+        splits = splits_of_live(left, new if is_next else [current], {})
+    return _version_of(current, change, splits, counts)
 
 
 def _check_fits(current: Manifest, added: Manifest) -> None:
-    pairs = list(zip_longest(current.schema.features, added.schema.features))
-    if current.name != added.name or not all(old and new and _fit(old, new) for old, new in pairs):
+    details = schema_differences(current.schema, added.schema)
+    if current.name != added.name or details:
         raise BuildError(
-            f"{added.name} with the features {_told(added)} does not fit {current.name} with "
-            f"{_told(current)}: build another dataset"
+            f"{added.name} does not fit {current.name} ({details or 'another name'}): build "
+            "another dataset"
         )
-    here_by_name = _names(added)
-    for name, there in _names(current).items():
-        here = here_by_name.get(name, ())
-        common = min(len(there), len(here))
+    for feature in current.schema.features:
+        there, here = current.schema.names_of(feature), added.schema.names_of(feature)
         # One may be longer: an append adds names at the end, and never changes a number.
-        if there[:common] != here[:common]:
+        both = zip(there, here, strict=False)
+        if not feature.names and any(old != new for old, new in both):
             raise BuildError(
-                f"another append has given numbers of {name!r} to other names meanwhile "
+                f"another append has given numbers of {feature.name!r} to other names meanwhile "
                 f"({there[-1]!r}): run this one again"
             )
 
 
-def _fit(old: Feature, new: Feature) -> bool:
-    return old == replace(new, names=old.names) and same_names(old.names, new.names)
+def _outdated_since(root: Folder, change: VersionChange, kept: Shards, added: Shards) -> pa.Array:
+    """Return the ids that an append takes away from a later version than it has read.
 
-
-def _names(manifest: Manifest) -> dict[str, tuple[str, ...]]:
-    """Return class names and words by feature, those of the label first."""
-    return {"label": manifest.schema.class_names, **manifest.schema.vocabularies}
-
-
-def _told(manifest: Manifest) -> str:
-    return ", ".join(feature.name for feature in manifest.schema.features)
-
-
-def _outdated_since(root: Folder, change: VersionChange, added: Shards) -> pa.Array:
-    """Return the ids that an append takes away from a later version than it has read."""
-    ids = outdated_ids(root, change)
+    Raises:
+        BuildError: With `keeps_places`, another append has added an id that is new here, too. Run
+            again, the build compares the two images.
+        StorageError: An index cannot be read.
+    """
+    gone, ours = outdated_ids(root, change), live_ids(root, added)
+    if change.keeps_places:
+        earlier = change.base.folders
+        since = live_ids(root, [shard for shard in kept if shard[1].folder not in earlier])
+        new = ours.filter(pc.invert(pc.is_in(ours, value_set=gone)))
+        both = new.filter(pc.is_in(new, value_set=since))
+        if len(both):
+            raise BuildError(
+                f"another append to {root} has added {counted(len(both), 'image')} meanwhile with "
+                f"ids of this INPUT, such as {both[0].as_py()!r}: run this command again"
+            )
     if change.added is None or added:
-        return pa.concat_arrays([ids, live_ids(root, added)])
+        return pa.concat_arrays([gone, ours])
     # Its new records are there already: it must not take them away, but only what is gone.
     there = live_ids(root, shards_of(change.added, change.folder))
-    return ids.filter(pc.invert(pc.is_in(ids, value_set=there)))
+    return gone.filter(pc.invert(pc.is_in(gone, value_set=there)))
 
 
-def _lost_since(
-    root: Folder, current: Manifest, change: VersionChange, added: Shards
-) -> dict[ShardName, Removal]:
-    """Return what a compaction must not bring back: records taken away since it began."""
-    left = [shard for shard in current.named_shards() if shard[1].folder in change.replaced]
-    return remove_ids(root, added, live_ids(root, left), keep=True)
+def _num_replaced(root: Folder, added: Shards, lost: Mapping[ShardName, Removal]) -> int:
+    """Return how many of the records that are taken away have a new one with their id."""
+    if not added or not lost:
+        return 0
+    gone = ids_of(removal.rows for removal in lost.values())
+    return pc.sum(pc.is_in(live_ids(root, added), value_set=gone)).as_py() or 0
 
 
 def _version_of(
@@ -271,68 +261,9 @@ def _version_of(
 def _schema_of(current: Manifest, newest: Manifest) -> ExampleSchema:
     """Return the schema with the longer names of each feature: two appends may have added some."""
     here, there = current.schema, newest.schema
-    words = {**here.vocabularies, **there.vocabularies}
-    return replace(
-        here,
+    words = {**there.vocabularies, **here.vocabularies}
+    for name, longer in there.vocabularies.items():
         # `_check_fits` has found that one is the beginning of the other.
-        class_names=max(here.class_names, there.class_names, key=len),
-        vocabularies={
-            name: max(here.vocabularies.get(name, ()), there.vocabularies.get(name, ()), key=len)
-            for name in words
-        },
-    )
-
-
-def _num_replaced(root: Folder, added: Shards, lost: Mapping[ShardName, Removal]) -> int:
-    """Return how many of the records that are taken away have a new one with their id."""
-    if not added or not lost:
-        return 0
-    gone = pa.chunked_array([ids for each in lost.values() for ids in each.rows["id"].chunks])
-    return pc.sum(pc.is_in(live_ids(root, added), value_set=gone.combine_chunks())).as_py() or 0
-
-
-def check_places(root: Folder, change: VersionChange, kept: Shards, added: Shards) -> None:
-    """Check additions against the records that other appends have added since `change.base`.
-
-    The build has compared with `change.base` and made rejects of other images with known ids.
-    Run again, it does so with those that came meanwhile. Of a spool only names are known.
-
-    Args:
-        root: The dataset's folder.
-        change: The append.
-        kept: The shards of the version that is the newest now.
-        added: The shards of the append.
-
-    Raises:
-        BuildError: An added record has the id of one of them, but another address.
-        StorageError: An index cannot be read.
-    """
-    if not change.keeps_places:
-        return
-    earlier = change.base.folders
-    since = [(name, info) for name, info in kept if info.folder not in earlier]
-    ours = _places(root, added)
-    theirs = _places(root, since, ours["id"])
-    both = ours.join(theirs, "id", right_suffix=" of theirs", join_type="inner")
-    others = both.filter(pc.not_equal(both["uri"], both["uri of theirs"])).sort_by("id")
-    if others.num_rows:
-        first = others.slice(0, 1).to_pylist()[0]
-        raise BuildError(
-            f"another append to {root} has added {counted(others.num_rows, 'image')} meanwhile "
-            f"with ids of this INPUT, such as {first['id']!r} from {first['uri of theirs']}, which "
-            f"is {first['uri']} here: run this command again, which makes them rejects"
-        )
-
-
-def _places(root: Folder, shards: Shards, ids: pa.ChunkedArray | None = None) -> pa.Table:
-    """Return id and address of the records, or those with some ids, whose addresses last."""
-
-    def read(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
-        rows = read_live_rows(root, *shard, _COLUMNS)
-        if ids is not None:
-            rows = rows.filter(pc.is_in(rows["id"], value_set=ids))
-        return rows.filter(pc.invert(are_spooled(rows["etag"]))).select(["id", "uri"])
-
-    empty = pa.table({"id": pa.array([], pa.string()), "uri": pa.array([], pa.string())})
-    tables = [empty, *map_reads(read, shards, _READERS)]
-    return pa.concat_tables(tables, promote_options="default")
+        words[name] = max(words[name], longer, key=len)
+    class_names = max(here.class_names, there.class_names, key=len)
+    return replace(here, class_names=class_names, vocabularies=words)

@@ -18,7 +18,7 @@ from shardwright.pipelines.commands import repair as repair_command
 from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
-from shardwright.pipelines.repairs.recorded_job import GivenBuild, recorded_job
+from shardwright.pipelines.repairs.recorded_job import recorded_job
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, make_images, manifest_of, rejects_of
 from tests.support.judge import judge
@@ -63,7 +63,7 @@ def set_provenance(dataset: Path, provenance: Mapping[str, Any]) -> Manifest:
 def given(dataset: Path, command: str, **parts: Any) -> Any:
     """Return the options of the job that a recorded command gives."""
     manifest = set_provenance(dataset, {"command": command, "input": "photos"})
-    return recorded_job(manifest, Folder(str(dataset)), GivenBuild(**parts)).options
+    return recorded_job(manifest, Folder(str(dataset)), **parts).options
 
 
 def test_the_recorded_command_is_run_on_this_machine(built: Path, dataset: Path) -> None:
@@ -96,7 +96,7 @@ def test_code_of_the_manifest_is_not_run(built: Path, dataset: Path, option: str
     ("command", "parts", "told"),
     [
         ("shardwright build 'https://h/t.csv?***' out", {}, "hides a secret in input: give"),
-        ("shardwright build {photos} out", {}, "(seed was 7 and is 0; shards was"),
+        ("shardwright build {photos} out", {}, "(seed is 7 there and 0 here; shards is"),
         ("shardwright build {photos} out --seed seven", {}, "invalid int value: 'seven'"),
         ("shardwright build /none out --seed 7 --shard-count 2", {}, "/none"),
     ],
@@ -115,7 +115,10 @@ def test_a_dataset_without_a_command_needs_the_options(
     set_provenance(dataset, {"input": str(built.parent / "photos")})
     flip(shards_of(dataset)[0])
     assert repair(dataset) == 1
-    assert "the options are not those of the build (seed was 7 and is 0" in capsys.readouterr().out
+    assert (
+        "the options are not those of the build (seed is 7 there and 0 here"
+        in capsys.readouterr().out
+    )
     assert repair(dataset, "--", "--seed", "7", "--shard-count", "2") == 0
     assert judge(str(dataset)).is_sound
 

@@ -42,10 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     append(root, {"r3": 20})
     base = read_version(Folder(str(root)))
     change = append_change(root, {**FIRST, "r3": 20}, [], "whole")
-    replaced = frozenset(base.history["generations"])
-    whole = VersionChange(
-        Operation.COMPACT, base, folder=change.folder, added=change.added, replaced=replaced
-    )
+    whole = VersionChange(Operation.COMPACT, base, change.folder, change.added)
     commit(Folder(str(root)), whole)
     return root
 

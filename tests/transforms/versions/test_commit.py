@@ -132,8 +132,7 @@ def test_a_compaction_counts_what_is_left_of_appends_that_came_meanwhile(root: P
     shard = next(name for name, info in version.named_shards() if info.folder.endswith("later"))
     gone = read_index_of(folder, shard, dict(version.named_shards())[shard], ["id"])["id"]
     commit(folder, append_change(root, {}, gone.to_pylist(), "less"))
-    replaced = frozenset(base.history["generations"])
-    compacted = replace(whole, operation=Operation.COMPACT, replaced=replaced, outdated={})
+    compacted = replace(whole, operation=Operation.COMPACT, outdated={})
     content = {
         **FIRST,
         "x": 1,
@@ -142,6 +141,21 @@ def test_a_compaction_counts_what_is_left_of_appends_that_came_meanwhile(root: P
     stats = commit(folder, compacted).splits["train"].stats
     assert pictures_of(root) == wanted(content)
     assert stats["width"]["count"] == len(content) == 15
+
+
+def test_an_id_that_another_append_has_added_too(root: Path) -> None:
+    """With --keep-missing it may be another image; one that both replace is the dataset's own."""
+    folder = Folder(str(root))
+    base = read_version(folder)
+    first, second, third = (
+        replace(append_change(root, content, [], token, base), keeps_places=True)
+        for token, content in {"a": {"x": 1, "r1": 4}, "b": {"x": 2}, "c": {"r1": 5}}.items()
+    )
+    commit(folder, first)
+    with pytest.raises(BuildError, match=r"added 1 image meanwhile .* INPUT, such as 'x': run"):
+        commit(folder, second)
+    commit(folder, third)
+    assert pictures_of(root) == wanted({**FIRST, "x": 1, "r1": 5})
 
 
 def test_a_repeated_commit_changes_nothing(root: Path) -> None:
