@@ -36,7 +36,7 @@ _MIN_RECORDS, _ONE_IN = 64, 1000
 # Records of a split are chosen among its first rows: enough that rare classes are there.
 _LEAST_CANDIDATES, _CANDIDATES_A_RECORD = 2048, 4
 TASK_RECORDS, _READERS = 16, 16
-_COLUMNS = ["id", "label", *CHECKED, "format", "width", "height"]
+_COLUMNS = ["id", "label", *CHECKED, "image_length", "format", "width", "height"]
 
 
 @dataclass(frozen=True, slots=True)

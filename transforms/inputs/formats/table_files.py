@@ -7,6 +7,7 @@ timestamp. Text formats may be gzipped.
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -250,7 +251,9 @@ def _json_rows(path: str, storage: StorageOptions) -> Iterator[list[dict[str, An
 def _json_row(line: str, path: str) -> dict[str, Any]:
     try:
         check_depth(line.encode())
-        return _ROW.decode(line)
+        # JSON lacks NaN and Infinity, which Python writes.
+        has_odd = "NaN" in line or "Infinity" in line
+        return msgspec.convert(json.loads(line), dict) if has_odd else _ROW.decode(line)
     except (msgspec.MsgspecError, ValueError) as error:
         shown = redact(line)[:80]
         raise BuildError(
