@@ -35,7 +35,7 @@ INTEGER_DTYPES, FLOAT_DTYPES = frozenset(_INTEGER_RANGES), frozenset(_FLOAT_LIMI
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII)
 _NO_NUMBER = re.compile("[+-]?(nan|inf|infinity)")
-_TRUTH = {"true": 1, "false": 0}
+_TRUTH = {"true": "1", "false": "0"}
 
 
 def to_integers(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
@@ -115,8 +115,6 @@ def _each(
 
 def _to_integer(value: Any, low: int, high: int) -> int | None:
     text = _text_of(value)
-    if text in _TRUTH:
-        return _TRUTH[text]
     if not _NUMBER.fullmatch(text):
         return None
     try:
@@ -131,16 +129,14 @@ def _to_integer(value: Any, low: int, high: int) -> int | None:
 
 def _to_float(value: Any) -> float | None:
     text = _text_of(value)
-    if text in _TRUTH:
-        return float(_TRUTH[text])
     if _NO_NUMBER.fullmatch(text):
         return float(text)
-    if not _NUMBER.fullmatch(text):
-        return None
-    number = float(text)
+    number = float(text) if _NUMBER.fullmatch(text) else np.inf
     return None if np.isinf(number) else number  # float() turns numbers beyond float64 into inf
 
 
 def _text_of(value: Any) -> str:
+    """Return the text of a number; 1 for true, and 0 for false."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return text.strip().lower()
+    text = text.strip().lower()
+    return _TRUTH.get(text, text)

@@ -184,9 +184,7 @@ def index_column(
         indices, counts = encode_bags(column, words, rule, others[0].type)
         return {first.key: indices, others[0].key: counts}, known
     items = take_apart(column, (None,) if is_list(column.type) else ())
-    indices = pc.index_in(
-        items.values.cast(pa.string()), value_set=pa.array(words, pa.string())
-    ).cast(pa.int64())
+    indices = pc.index_in(items.values, value_set=pa.array(words, pa.string())).cast(pa.int64())
     unknown = items.rows_with(indices.is_null().to_numpy(zero_copy_only=False))
     if feature.kind == FeatureKind.MULTI_LABEL:
         # Unknown ones are any class: their rows are rejected.
