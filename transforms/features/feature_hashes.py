@@ -66,14 +66,11 @@ class FeatureHashes:
         """
         if HASH in batch.schema.names:
             return batch.column(HASH)
-        numbered = set_column(batch, _ROW, pa.array(np.arange(batch.num_rows)))
-        for settled in self.settle(numbered):
-            if isinstance(settled, Reject) or HASH not in settled.schema.names:
-                continue
-            if settled.num_rows == batch.num_rows:
-                return settled.column(HASH)
-            places = pc.index_in(numbered.column(_ROW), value_set=settled.column(_ROW))
-            return settled.column(HASH).take(places)
+        rows = pa.array(np.arange(batch.num_rows))
+        for settled in self.settle(set_column(batch, _ROW, rows)):
+            if not isinstance(settled, Reject) and HASH in settled.schema.names:
+                places = pc.index_in(rows, value_set=settled.column(_ROW))
+                return settled.column(HASH).take(places)
         return pa.nulls(batch.num_rows, pa.uint64())
 
     @property

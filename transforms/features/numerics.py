@@ -48,14 +48,9 @@ def to_integers(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
         return _whole_numbers(values, low, high)
     elif not pa.types.is_integer(kind):
         return _each(values, lambda value: _to_integer(value, low, high), pa.int64())
-    bad = np.zeros(len(values), bool)
-    if values.type == pa.uint64():
-        bad = _mask(pc.greater(values, pa.scalar(high, pa.uint64())))
-        return _without(values, bad).cast(pa.int64()), bad
-    values = values.cast(pa.int64())
-    if (low, high) != _INT64:
-        bad = _mask(pc.or_(pc.less(values, low), pc.greater(values, high)))
-    return values, bad
+    numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+    bad = np.asarray((numbers < low) | (numbers > high))
+    return _without(values, bad).cast(pa.int64()), bad
 
 
 def to_floats(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
