@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwright.format.schema import INDEXED, Source
-from shardwright.format.stats_keys import FEATURES, LABEL_DEVIATION
+from shardwright.format.stats_keys import FEATURES
 from shardwright.inspect.describe import class_name, class_view, feature_view
 from shardwright.inspect.stats import value_view
 from shardwright.inspect.views import names, numbers, shares, texts
@@ -30,7 +30,7 @@ def classes(data: ReportData) -> Section | None:
     if not view.rows:
         return None
     totals = [int(row[-2] or 0) for row in view.rows]
-    parts = [_figures(totals), table(*view), *_deviations(data)]
+    parts = [_figures(totals), table(*view)]
     if len(totals) >= _CURVE_FROM and any(totals):
         title = "Records of each class, from the largest to the smallest (logarithmic)"
         parts.insert(1, charts(rank_curve(title, totals)))
@@ -50,17 +50,6 @@ def _figures(counts: Sequence[int]) -> Html:
     else:
         values["empty classes"] = f"{counts.count(0):,}"
     return cards(values)
-
-
-def _deviations(data: ReportData) -> list[Html]:
-    rows = [
-        [name, f"{off['mean']:.4%}", f"{off['max']:.4%}", data.class_name(off["label"])]
-        for name, split in data.manifest.splits.items()
-        if (off := split.stats.get(LABEL_DEVIATION))
-    ]
-    title = "Class fractions of the splits, compared with the whole dataset"
-    columns = (names("split"), texts("mean deviation"), texts("largest deviation"))
-    return [table(title, (*columns, names("of class")), rows)] if rows else []
 
 
 def objects(data: ReportData) -> Section | None:
