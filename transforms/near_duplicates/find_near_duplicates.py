@@ -37,7 +37,7 @@ class FindNearDuplicates(beam.PTransform):
     """A transform that groups images whose perceptual hashes differ in at most a few bits.
 
     Every image is read and decoded once, and its hash is kept in the spool. One worker finds the
-    groups among the hashes of all images, 8 bytes each and tables of the same size, and each holds
+    groups among the hashes of all images, 8 bytes each and 24 for tables, and each holds
     the hashes of all near-duplicates, 16 bytes each.
 
     Args:
