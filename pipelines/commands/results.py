@@ -202,14 +202,7 @@ def _version_line(known: KnownDataset) -> str:
 
 
 def _say_splits(manifest: Manifest, *, grows: bool) -> None:
-    """Report how far class fractions deviate, and images that are in two splits."""
-    for name, split in manifest.splits.items():
-        if (off := split.stats.get("label_deviation")) is not None:
-            worst = f"{off['max']:.3%} ({manifest.schema.class_names[off['label']]})"
-            say(
-                f"{name}: class fractions deviate by {off['mean']:.3%} on average, at most by "
-                f"{worst}"
-            )
+    """Report images that are in two splits."""
     ordered = sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records)
     for place, name in enumerate(ordered):
         for other, near in manifest.splits[name].stats.get(NEAR_LEAKS, {}).items():

@@ -14,9 +14,9 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.schema import POSITIONS, WORDS, ExampleSchema, Source
 from shardwright.pipelines.job.schema import (
     as_encoded,
-    check_copied,
     choose_schema,
     read_option_classes,
+    refuse_options,
 )
 from shardwright.pipelines.options.build import BuildOptions, provenance_of
 from shardwright.pipelines.options.schema import with_given_names
@@ -303,7 +303,6 @@ def describe_job(
         options.plans_by_content,
     )
     source = detect(request_for(options, spool, read))
-    check_copied(options, source)
     table = (
         None if options.labels is None else label_table_of(options, options.labels, source, read)
     )
@@ -314,6 +313,7 @@ def describe_job(
         schema = as_encoded(replace(schema, class_names=()), options.encode)
     else:
         schema = with_given_names(source.copied_schema)
+        refuse_options(options, schema, copies=True)
     class_names = class_names or label_source(source, table).class_names
     job = BuildJob(options, source, table, class_names, spool, schema)
     for option, verb, given in (

@@ -69,7 +69,7 @@ def choose_schema(
     feature_names = source.feature_names or options.feature_names
     schema = schema_for(given, read, feature_names=feature_names, columns=known, extras=extras)
     schema = _with_separator(schema, options)
-    _refuse_options(options, schema)
+    refuse_options(options, schema, copies=False)
     features = schema.column_features
     source, table = source.for_features(features), table and table.for_features(features)
     inputs = [source] if table is None else [source, table]
@@ -194,24 +194,6 @@ def _with_separator(schema: ExampleSchema, options: BuildOptions) -> ExampleSche
     return replace(schema, features=tuple(features))
 
 
-def check_copied(options: BuildOptions, source: InputSource) -> None:
-    """Raise UsageError for an option that needs images that INPUT, a dataset, does not store."""
-    copied = source.copied_schema
-    image = None if copied is None else copied.image
-    if copied is None or not (options.near.is_on or options.duplicates != BuildOptions.duplicates):
-        return
-    given = "--near-duplicates" if options.near.is_on else "--duplicates"
-    if image is None:
-        raise UsageError(
-            f"{given} is for images, and the records of INPUT have none: leave {given} out"
-        )
-    if options.near.is_on and image.encoding == "raw":
-        raise UsageError(
-            "--near-duplicates decodes images, and those of INPUT are raw pixels: leave "
-            "--near-duplicates out"
-        )
-
-
 def read_option_classes(options: BuildOptions) -> tuple[str, ...] | None:
     """Return the class names of `--class-names`, or None without it.
 
@@ -228,26 +210,38 @@ def read_option_classes(options: BuildOptions) -> tuple[str, ...] | None:
     return read_class_names(text, options.class_names)
 
 
-def _refuse_options(options: BuildOptions, schema: ExampleSchema) -> None:
-    """Raise an error for an option that needs an image or an id, which the schema lacks."""
+def refuse_options(options: BuildOptions, schema: ExampleSchema, *, copies: bool) -> None:
+    """Raise an error for an option that needs an image or an id, which the schema lacks.
+
+    Args:
+        options: Options of the command line.
+        schema: That of `--schema`, or of INPUT if it is a dataset to copy.
+        copies: INPUT is such a dataset.
+    """
+    place, image = "the dataset INPUT" if copies else "--schema", schema.image
     # Beam decides which record goes to which shard, so the index is made from the written records.
     if options.writer == "beam" and schema.find(Source.ID) is None:
         raise UsageError(
-            "--writer beam finds its records by their id, and --schema has none: add a feature of "
+            f"--writer beam finds its records by their id, and {place} has none: add a feature of "
             "kind text with the source id"
         )
     given = []
     if PICTURES.isdisjoint(feature.kind for feature in schema.features):
         given = [*given_options(options.encode)]
         given += ["--check"] if options.check != BuildOptions.check else []
-    if schema.image is None and options.duplicates != BuildOptions.duplicates:
+    if image is None and options.duplicates != BuildOptions.duplicates:
         given += ["--duplicates"]
-    if schema.image is None and options.near.is_on:
+    if image is None and options.near.is_on:
         given += ["--near-duplicates"]
     if given:
         raise UsageError(
-            f"{given[0]} is for images, and --schema has none: leave {given[0]} out, or add a "
+            f"{given[0]} is for images, and {place} has none: leave {given[0]} out, or add a "
             "feature of kind image"
+        )
+    if copies and image and options.near.is_on and image.encoding in ("raw", "tensor"):
+        raise UsageError(
+            f"--near-duplicates decodes images, and those of INPUT are {image.encoding} pixels: "
+            "leave --near-duplicates out"
         )
 
 

@@ -22,12 +22,11 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.plan_file import OutputFile
 from shardwright.pipelines.job.build import BuildJob
-from shardwright.pipelines.local.batches import Buckets, HeldBatches, HeldRejects
+from shardwright.pipelines.local.batches import Buckets, HeldBatches
 from shardwright.pipelines.local.references import LocalReferences
 from shardwright.pipelines.runners.processes import no_collections
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.features.vocabularies import Vocabularies
 from shardwright.transforms.output_state import (
     Clearance,
     check_fingerprint,
@@ -60,8 +59,8 @@ class ShardState(NamedTuple):
     finished: ShardSummary | None
 
 
-class LocalShards:
-    """The layout, the shards' sizes by split, and the shards of a job.
+class LocalShards(LocalReferences):
+    """The references of a job with their layout, the shards' sizes by split, and the shards.
 
     Args:
         job: The build to plan.
@@ -74,18 +73,17 @@ class LocalShards:
 
     @no_collections()  # they would take a fifth of the time
     def __init__(self, job: BuildJob, *, with_plans: bool) -> None:
-        references = LocalReferences(job)
-        batches: Iterable[pa.RecordBatch] = references.batches()
+        super().__init__(job)
+        batches: Iterable[pa.RecordBatch] = self.batches()
         estimate = None
         if job.options.samples_sizes:
             # Read twice: for the estimate, which decides the layout, and for the layout.
             batches = list(batches)
-            estimate = references.estimate(batches)
-        self._job = job
+            estimate = self.estimate(batches)
         self._buckets: list[int] = []
         self._ordered = HeldBatches()
         # Without plans a few columns are sorted, for which the fewest buckets do.
-        num_bytes = references.num_bytes if with_plans else 0
+        num_bytes = self.num_bytes if with_plans else 0
         num_buckets = max(_MIN_BUCKETS, 1 << (num_bytes // _BUCKET_BYTES).bit_length())
         if not with_plans:
             batches = (
@@ -95,28 +93,22 @@ class LocalShards:
         pieces = Buckets(num_buckets)
         for batch in batches:
             pieces.add(packing.spread(batch, job.options.seed, num_buckets))
-        sizes = list(self._sort(pieces, references.rejects, with_plans=with_plans))
+        sizes = list(self._sort(pieces, with_plans=with_plans))
         counts = map(layouts.count_bucket, sizes)
         draft = layouts.draft_layout(counts, job.options.policy, estimate)
         placed = [layouts.place_bucket(bucket, draft) for bucket in sizes]
         self.layout: Layout = layouts.lay_out(draft, placed)
         self.bytes_per_shard = layouts.shard_bytes(sizes, self.layout)
-        self.vocabularies: Vocabularies = references.vocabularies
-        self.rejects: HeldRejects = references.rejects
-        self.near_duplicates = references.near_duplicates
-        self.seen = references.seen
         self.rejects.pack()
 
-    def _sort(
-        self, pieces: Buckets, rejects: HeldRejects, *, with_plans: bool
-    ) -> Iterator[layouts.BucketSizes]:
+    def _sort(self, pieces: Buckets, *, with_plans: bool) -> Iterator[layouts.BucketSizes]:
         """Sort each bucket, keep it for `plans` if asked, and yield the sizes of its records."""
         # In the order of the buckets, which is that of the keys: together they are one sorted list.
         for bucket in sorted(pieces):
             columns = () if with_plans else _SIZE_COLUMNS
             # Not held by a name, so that a bucket is in memory once, either unsorted or sorted.
             ordered, again = packing.sort_bucket(pieces.take(bucket), columns)
-            rejects.add(again)
+            self.rejects.add(again)
             if with_plans:
                 self._buckets.append(bucket)
                 self._ordered.add(ordered)
@@ -235,10 +227,9 @@ def plan_locally(job: BuildJob) -> LocalPlan:
         tally = shards.rejects.tally
         tally.check_complete(shards.vocabularies)
         check_rejects(tally.reasons, shards.layout.num_records, job.options.limits)
-    except TooManyRejectsError as error:  # a build lists them in files
-        named = with_examples(str(error), map(unpack_rejects, shards.rejects.packed))
-        return planned._replace(state=BuildState.FAILED, reason=str(named))
     except BuildError as error:
+        if isinstance(error, TooManyRejectsError):  # a build lists them in files
+            error = with_examples(str(error), map(unpack_rejects, shards.rejects.packed))
         return planned._replace(state=BuildState.FAILED, reason=str(error))
     return _judge(job, planned, manifest, plan)
 

@@ -13,7 +13,6 @@ LEAKS = "duplicates"  # {other split: images that are in both}
 NEAR_LEAKS = "near_duplicates"  # the same of images that are almost equal
 NEAR_RECORDS = "near_duplicate_records"  # number of records that are in a group of such images
 NEAR_KEYS = frozenset({NEAR_LEAKS, NEAR_RECORDS})
-LABEL_DEVIATION = "label_deviation"  # {"mean", "max", "label"}: of class fractions
 FIXES = "fixes"  # {fault: images}
 EXIF_KEPT = "exif_kept"  # no fix: images that viewers turn by their EXIF, and training does not
 SIGNALS = "signals"  # {signal: its summary}
@@ -103,14 +102,6 @@ class Leak:
         }
 
 
-class Deviation(Struct):
-    """Deviations of class fractions, and the label of the largest."""
-
-    mean: Number
-    max: Number
-    label: Count
-
-
 class SplitStats(Struct, kw_only=True):
     """The statistics of a split; those of other records are fewer."""
 
@@ -127,4 +118,3 @@ class SplitStats(Struct, kw_only=True):
     duplicates: dict[str, Leak] = {}
     near_duplicates: dict[str, Leak] = {}
     near_duplicate_records: Count = 0
-    label_deviation: Deviation | UnsetType = UNSET

@@ -85,21 +85,14 @@ def test_splits_that_cannot_be(
 
 
 @pytest.mark.long
-def test_stratified(images: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stratified(images: Path, out: Path) -> None:
     assert build(images, out, "--split", FRACTIONS, "--stratify") == 0
     counts = Counter((image_id.split("/")[0], split) for image_id, split in splits_of(out).items())
     assert set(counts.values()) == {24, 3}
-    off = {"mean": 0.0, "max": 0.0, "label": 0}
-    assert manifest_of(out)["splits"]["test"]["stats"]["label_deviation"] == off
-    told = "by 0.000% on average, at most by 0.000% (Löwe)"
-    said = capsys.readouterr().err
-    assert f"test: class fractions deviate {told}" in said
     assert judge(str(out)).faults == ()
 
 
-def test_groups_and_classes_together(
-    images: Path, tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_groups_and_classes_together(images: Path, tmp_path: Path, out: Path) -> None:
     paths = sorted(path.relative_to(images) for path in images.rglob("*.png"))
     rows = [f"{path},{path.parts[0]},patient {int(path.stem) // 5}\n" for path in paths]
     (tmp_path / "t.csv").write_text("image,label,patient\n" + "".join(rows))
@@ -111,9 +104,8 @@ def test_groups_and_classes_together(
         found[int(Path(image_id).stem) // 5].add(split)
     assert {len(each) for each in found.values()} == {1}
     assert 15 <= Counter(splits.values())["test"] <= 20
-    off = manifest_of(out)["splits"]["test"]["stats"]["label_deviation"]
-    assert 0 <= off["mean"] <= off["max"] < 0.1
-    assert "test: class fractions deviate by" in capsys.readouterr().err
+    classes = Counter(image_id.split("/")[0] for image_id, one in splits.items() if one == "test")
+    assert all(4 <= classes[name] <= 8 for name in ("Löwe", "bird", "cat"))
 
 
 def test_listed_ids(images: Path, tmp_path: Path, out: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -26,39 +25,26 @@ _COMPARED = ("id", "uri", "row", "label")
 _REASONS = {"drop": RejectReason.DROPPED_DUPLICATE, "reject": RejectReason.DUPLICATE_IMAGE}
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """The distinct image lengths, 9 bytes per length.
+def count_lengths(batch: pa.RecordBatch) -> np.ndarray:
+    """Return the image lengths in a batch, as `merge_lengths` does."""
+    return merge_lengths([batch.column("num_bytes").to_numpy()])
 
-    Attributes:
-        lengths: Lengths in bytes, ascending int64 [lengths].
-        repeated: Whether more than one image has the length, bool [lengths].
+
+def merge_lengths(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Return all lengths, ascending: once, or twice if more than one image has the length."""
+    lengths, counts = np.unique(joined(parts, np.int64), return_counts=True)
+    return np.repeat(lengths, np.minimum(counts, 2))
+
+
+def take_candidates(batch: pa.RecordBatch, lengths: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Yield the rows to read, if any: their length is repeated or, without an etag, unknown.
+
+    Args:
+        batch: References.
+        lengths: The lengths of all images, as `merge_lengths` returns them.
     """
-
-    lengths: np.ndarray
-    repeated: np.ndarray
-
-
-def count_lengths(batch: pa.RecordBatch) -> Lengths:
-    """Return the image lengths in a batch."""
-    lengths, counts = np.unique(batch.column("num_bytes").to_numpy(), return_counts=True)
-    return Lengths(lengths, counts > 1)
-
-
-def merge_lengths(parts: Iterable[Lengths]) -> Lengths:
-    """Return the image lengths in all parts."""
-    given = list(parts)
-    lengths = joined((part.lengths for part in given), np.int64)
-    # A repeated length weighs 2, so it stays repeated even if it is in one part only.
-    weights = joined((1 + part.repeated for part in given), np.int64)
-    merged, where = np.unique(lengths, return_inverse=True)
-    return Lengths(merged, np.bincount(where, weights, minlength=len(merged)) > 1)
-
-
-def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> Iterator[pa.RecordBatch]:
-    """Yield the rows to read, if any: their length is repeated or, without an etag, unknown."""
     num_bytes = batch.column("num_bytes").to_numpy()
-    repeated = is_among(num_bytes, lengths.lengths[lengths.repeated])
+    repeated = is_among(num_bytes, lengths[1:][lengths[1:] == lengths[:-1]])
     unknown = batch.column("etag").is_null().to_numpy(zero_copy_only=False)
     others = [name for name in place_columns(batch.schema) if name not in _COMPARED]
     # 0: without an image

@@ -46,8 +46,8 @@ class DropDuplicates(beam.PTransform):
     def expand(self, references: beam.PCollection) -> Routed:
         lengths = (
             references
-            | "Lengths" >> beam.Map(count_lengths)  # Lengths
-            | "AllLengths" >> beam.CombineGlobally(merge_lengths)  # one Lengths
+            | "Lengths" >> beam.Map(count_lengths)  # array of lengths
+            | "AllLengths" >> beam.CombineGlobally(merge_lengths)  # the same of all
         )
         found = (
             references

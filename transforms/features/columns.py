@@ -1,6 +1,6 @@
 """Convert columns of a source into the columns that features store, and find misfits.
 
-Values that need a vocabulary become texts or whole numbers here. `rows.index_column` indexes
+Values that need a vocabulary become texts here. `rows.index_column` indexes
 them once the vocabulary is known.
 """
 
@@ -57,17 +57,15 @@ class Settled(NamedTuple):
 def settle_column(column: pa.Array, feature: Feature) -> Settled:
     """Return the column as the feature stores it, and the rows that do not fit.
 
-    The type is int64, float32, binary, lists of one of them, or PICTURE_TYPE. Classes are texts or
-    int64; the texts of tokens and bags of words are strings.
+    The type is int64, float32, binary, lists of one of them, or PICTURE_TYPE. Classes, and the
+    texts of tokens and bags of words, are strings.
 
     Raises:
         BuildError: The column's type cannot be stored as this kind of feature.
     """
     check_column(column.type, feature)
     if feature.kind in PICTURES:
-        if feature.default is not None:
-            return Settled(column, [])
-        absent = column.is_null().to_numpy(zero_copy_only=False)
+        absent = column.is_null().to_numpy(zero_copy_only=False) & (feature.default is None)
         return Settled(column, misfits_at(absent, "has no picture, and the feature has no default"))
     if feature.kind == FeatureKind.TENSOR:
         tensors, bad = encode_tensors(
@@ -131,7 +129,10 @@ def _is_single(feature: Feature, column: pa.Array) -> bool:
 
 def _settle_items(items: Items, feature: Feature) -> Settled:
     """Settle a column of single values or lists of them."""
-    values, item_faults = CONVERT[feature.kind](_blank_as_null(items.values, feature), feature)
+    values = items.values
+    if is_text(values.type) and feature.kind not in TEXT_KINDS:
+        values = empty_as_null(values.cast(pa.string()))
+    values, item_faults = CONVERT[feature.kind](values, feature)
     empty = values.is_null().to_numpy(zero_copy_only=False)
     misfits = misfits_at(
         items.odd, f"is {{value}}, which does not have the shape {_told_shape(feature)}"
@@ -187,13 +188,6 @@ def _fill(values: pa.Array, filler: Any) -> pa.Array:
     if not values.null_count:
         return values
     return pc.fill_null(values, pa.scalar(filler).cast(values.type))
-
-
-def _blank_as_null(values: pa.Array, feature: Feature) -> pa.Array:
-    """Replace blank texts by null, unless the feature stores texts."""
-    if feature.kind in TEXT_KINDS or not is_text(values.type):
-        return values
-    return empty_as_null(values.cast(pa.string()))
 
 
 def _settle_words(column: pa.Array, feature: Feature) -> Settled:

@@ -111,7 +111,7 @@ def _texts(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
 
 
 def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
-    """Return class names as texts; whole numbers stay int64 if their names are learned.
+    """Return class names as texts.
 
     If names are given and none of them is a number, whole numbers are indices into them.
     """
@@ -128,14 +128,9 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
     numbers, bad = to_integers(values, "")
     misfits = misfits_at(bad, "is {value}, which does not fit a signed 64-bit integer")
     if not feature.names or any(name.lstrip("-").isdecimal() for name in feature.names):
-        return (
-            numbers.cast(pa.string()) if feature.names or feature.default is not None else numbers
-        ), misfits
-    outside = (
-        pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, len(feature.names)))
-        .fill_null(False)
-        .to_numpy(zero_copy_only=False)
-    )
+        return numbers.cast(pa.string()), misfits
+    indices = numbers.fill_null(0).to_numpy()
+    outside = (indices < 0) | (indices >= len(feature.names))
     rule = f"is {{value}}; class indices must be at least 0 and below {len(feature.names)}"
     known = pc.if_else(pa.array(outside), pa.scalar(None, pa.int64()), numbers)
     return pa.array(feature.names, pa.string()).take(known), misfits + misfits_at(

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.format.schema import (
-    INDEXED,
     PICTURES,
     ExampleSchema,
     Feature,
@@ -65,14 +64,11 @@ class FeatureHashes:
         """
         if HASH in batch.schema.names:
             return batch.column(HASH)
-        numbered = set_column(batch, _ROW, pa.array(np.arange(batch.num_rows)))
-        for settled in self.settle(numbered):
-            if isinstance(settled, Reject) or HASH not in settled.schema.names:
-                continue
-            if settled.num_rows == batch.num_rows:
-                return settled.column(HASH)
-            places = pc.index_in(numbered.column(_ROW), value_set=settled.column(_ROW))
-            return settled.column(HASH).take(places)
+        rows = pa.array(np.arange(batch.num_rows))
+        for settled in self.settle(set_column(batch, _ROW, rows)):
+            if not isinstance(settled, Reject) and HASH in settled.schema.names:
+                places = pc.index_in(rows, value_set=settled.column(_ROW))
+                return settled.column(HASH).take(places)
         return pa.nulls(batch.num_rows, pa.uint64())
 
     def _features(self) -> list[Feature]:
@@ -108,7 +104,7 @@ def _hashes_in(column: pa.Array, feature: Feature) -> np.ndarray:
     elif is_list(column.type):
         hashes = _hash_lists(column, feature)
     else:
-        hashes = _hash_items(column, feature)
+        hashes = _hash_items(column)
     if column.null_count:
         hashes[column.is_null().to_numpy(zero_copy_only=False)] = _MISSING
     return hashes
@@ -117,7 +113,7 @@ def _hashes_in(column: pa.Array, feature: Feature) -> np.ndarray:
 def _hash_lists(column: pa.Array, feature: Feature) -> np.ndarray:
     """Return a hash of the items of each list, in their order."""
     items = column.flatten()
-    values = items.to_numpy() if _is_number(items, feature) else _hash_items(items, feature)
+    values = items.to_numpy() if _is_number(items.type) else _hash_items(items)
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     if feature.kind == FeatureKind.MULTI_LABEL:
         values, lengths = as_sets(values, lengths)
@@ -127,19 +123,17 @@ def _hash_lists(column: pa.Array, feature: Feature) -> np.ndarray:
     return _hash_bytes(pa.Array.from_buffers(pa.large_binary(), len(column), buffers))
 
 
-def _hash_items(items: pa.Array, feature: Feature) -> np.ndarray:
-    if not _is_number(items, feature):
-        return _hash_bytes(items.cast(pa.string()) if feature.kind in INDEXED else items)
+def _hash_items(items: pa.Array) -> np.ndarray:
+    if not _is_number(items.type):
+        return _hash_bytes(items)
     numbers = items.to_numpy(zero_copy_only=False)
     # By their bits, so that -0.0 and each NaN have a hash, too. There are no nulls: they are
     # misfits.
     return numbers.view(f"u{numbers.itemsize}").astype(np.uint64)
 
 
-def _is_number(items: pa.Array, feature: Feature) -> bool:
-    """Return whether items are hashed as numbers: names may be whole numbers or texts."""
-    kind = items.type
-    return feature.kind not in INDEXED and (pa.types.is_integer(kind) or pa.types.is_floating(kind))
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _hash_bytes(values: pa.Array) -> np.ndarray:

@@ -35,7 +35,7 @@ INTEGER_DTYPES, FLOAT_DTYPES = frozenset(_INTEGER_RANGES), frozenset(_FLOAT_LIMI
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII)
 _NO_NUMBER = re.compile("[+-]?(nan|inf|infinity)")
-_TRUTH = {"true": 1, "false": 0}
+_TRUTH = {"true": "1", "false": "0"}
 
 
 def to_integers(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
@@ -48,14 +48,9 @@ def to_integers(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
         return _whole_numbers(values, low, high)
     elif not pa.types.is_integer(kind):
         return _each(values, lambda value: _to_integer(value, low, high), pa.int64())
-    bad = np.zeros(len(values), bool)
-    if values.type == pa.uint64():
-        bad = _mask(pc.greater(values, pa.scalar(high, pa.uint64())))
-        return _without(values, bad).cast(pa.int64()), bad
-    values = values.cast(pa.int64())
-    if (low, high) != _INT64:
-        bad = _mask(pc.or_(pc.less(values, low), pc.greater(values, high)))
-    return values, bad
+    numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
+    bad = np.asarray((numbers < low) | (numbers > high))
+    return _without(values, bad).cast(pa.int64()), bad
 
 
 def to_floats(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
@@ -115,8 +110,6 @@ def _each(
 
 def _to_integer(value: Any, low: int, high: int) -> int | None:
     text = _text_of(value)
-    if text in _TRUTH:
-        return _TRUTH[text]
     if not _NUMBER.fullmatch(text):
         return None
     try:
@@ -131,16 +124,14 @@ def _to_integer(value: Any, low: int, high: int) -> int | None:
 
 def _to_float(value: Any) -> float | None:
     text = _text_of(value)
-    if text in _TRUTH:
-        return float(_TRUTH[text])
     if _NO_NUMBER.fullmatch(text):
         return float(text)
-    if not _NUMBER.fullmatch(text):
-        return None
-    number = float(text)
+    number = float(text) if _NUMBER.fullmatch(text) else np.inf
     return None if np.isinf(number) else number  # float() turns numbers beyond float64 into inf
 
 
 def _text_of(value: Any) -> str:
+    """Return the text of a number; 1 for true, and 0 for false."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return text.strip().lower()
+    text = text.strip().lower()
+    return _TRUTH.get(text, text)

@@ -8,7 +8,7 @@ are rejected before any vocabulary is learned. Then classes and words become ind
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,7 @@ from shardwright.transforms.references import (
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _SHOWN_CHARACTERS = 80
+_IDENTITY = ("id", "uri", "row")
 
 
 def settle_references(
@@ -57,36 +58,42 @@ def settle_references(
         settled[feature.name] = pa.nulls(batch.num_rows, kind)
         if (name := extra_name(feature.column_name)) in columns:
             given.append((feature, columns[name]))
+    misfits = []
     for (feature, raw), found in zip(given, settle_columns(given), strict=True):
         settled[feature.name] = found.column
-        for misfit in found.misfits:
-            yield from _rejects(batch, raw, feature, misfit._replace(rows=misfit.rows & keep))
-            keep &= ~misfit.rows
-    for feature, misfit in _uneven_sequences(schema, settled):
-        yield from _rejects(
-            batch, settled[feature.name], feature, misfit._replace(rows=misfit.rows & keep)
-        )
-        keep &= ~misfit.rows
+        misfits += [(feature, raw, misfit) for misfit in found.misfits]
+    misfits += _uneven_sequences(schema, settled)
+    yield from _reject_misfits(batch, misfits, keep)
     others = {name: each for name, each in columns.items() if not name.startswith(EXTRA_PREFIX)}
     extras = {extra_name(name): column for name, column in settled.items()}
     yield from rows_left(pa.RecordBatch.from_pydict({**others, **extras}), keep)
 
 
-def _rejects(
-    batch: pa.RecordBatch, values: pa.Array, feature: Feature, misfit: Misfit
+def _reject_misfits(
+    batch: pa.RecordBatch, misfits: Iterable[tuple[Feature, pa.Array, Misfit]], keep: Mask
 ) -> Iterator[Reject]:
-    for row in np.flatnonzero(misfit.rows).tolist():
-        shown = repr(values[row].as_py())
-        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
-        image_id, uri, number = (batch.column(name)[row].as_py() for name in ("id", "uri", "row"))
-        rule = misfit.rule.replace("{value}", shown)
-        detail = f"row {number}: {feature.column_name!r} {rule}"
-        yield Reject(image_id, uri, misfit.reason, detail)
+    """Yield a reject for each row that is a misfit and still in `keep`, and remove it there.
+
+    Args:
+        batch: References.
+        misfits: Features with their values and rows that do not fit.
+        keep: Rows without a reject, bool [rows].
+    """
+    for feature, values, misfit in misfits:
+        for row in np.flatnonzero(misfit.rows & keep).tolist():
+            shown = repr(values[row].as_py())
+            if len(shown) > _SHOWN_CHARACTERS:
+                shown = f"{shown[:_SHOWN_CHARACTERS]}..."
+            image_id, uri, number = (batch.column(each)[row].as_py() for each in _IDENTITY)
+            rule = misfit.rule.replace("{value}", shown)
+            detail = f"row {number}: {feature.column_name!r} {rule}"
+            yield Reject(image_id, uri, misfit.reason, detail)
+        keep &= ~misfit.rows
 
 
 def _uneven_sequences(
     schema: ExampleSchema, settled: dict[str, pa.Array]
-) -> Iterator[tuple[Feature, Misfit]]:
+) -> Iterator[tuple[Feature, pa.Array, Misfit]]:
     """Yield features of a sequence, with the rows whose item count differs from its first one's."""
     firsts: dict[str, tuple[Feature, np.ndarray]] = {}
     for feature in schema.column_features:
@@ -102,7 +109,7 @@ def _uneven_sequences(
             f"must have as many items as {first.column_name!r}, because both belong to the "
             f"sequence {feature.sequence!r}"
         )
-        yield feature, Misfit(lengths != wanted, RejectReason.BAD_VALUE, rule)
+        yield feature, column, Misfit(lengths != wanted, RejectReason.BAD_VALUE, rule)
 
 
 def index_references(
@@ -123,6 +130,7 @@ def _index_columns(
     keep = np.ones(batch.num_rows, bool)
     names = [name for name in batch.schema.names if not name.startswith(EXTRA_PREFIX)]
     columns = {name: batch.column(name) for name in names}
+    misfits = []
     for feature in schema.column_features:
         settled = batch.column(extra_name(feature.name))
         if pa.types.is_null(settled.type):  # computed later
@@ -136,9 +144,8 @@ def _index_columns(
         stored, unknown = index_column(settled, feature, vocabularies[feature.name])
         columns |= {extra_name(key): column for key, column in stored.items()}
         rule = "is {value}: unknown class name"
-        misfit = Misfit(unknown & keep, RejectReason.UNKNOWN_LABEL, rule)
-        yield from _rejects(batch, settled, feature, misfit)
-        keep &= ~unknown
+        misfits.append((feature, settled, Misfit(unknown, RejectReason.UNKNOWN_LABEL, rule)))
+    yield from _reject_misfits(batch, misfits, keep)
     yield from rows_left(pa.RecordBatch.from_pydict(columns), keep)
 
 
@@ -184,9 +191,7 @@ def index_column(
         indices, counts = encode_bags(column, words, rule, others[0].type)
         return {first.key: indices, others[0].key: counts}, known
     items = take_apart(column, (None,) if is_list(column.type) else ())
-    indices = pc.index_in(
-        items.values.cast(pa.string()), value_set=pa.array(words, pa.string())
-    ).cast(pa.int64())
+    indices = pc.index_in(items.values, value_set=pa.array(words, pa.string())).cast(pa.int64())
     unknown = items.rows_with(indices.is_null().to_numpy(zero_copy_only=False))
     if feature.kind == FeatureKind.MULTI_LABEL:
         # Unknown ones are any class: their rows are rejected.

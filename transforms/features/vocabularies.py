@@ -30,7 +30,7 @@ _LOG = logging.getLogger("shardwright.features")
 MAX_CLASSES = 1_000_000
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")  # "007" is a name, which a number would change
 
-Counts = Mapping[str, Counter[str | int]]  # feature name -> occurrences of each class or word
+Counts = Mapping[str, Counter[str]]  # feature name -> occurrences of each class or word
 Vocabularies = Mapping[str, tuple[str, ...]]
 
 
@@ -53,7 +53,7 @@ def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
 
     Classes are counted in all rows, words in the rows of the train split.
     """
-    counts: dict[str, Counter[str | int]] = {}
+    counts: dict[str, Counter[str]] = {}
     for feature in indexed_features(schema):
         if feature.names:
             continue
@@ -61,9 +61,7 @@ def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
         column = batch.column("label" if is_label else extra_name(feature.name))
         if feature.kind in WORDS:
             column = column.filter(pc.equal(batch.column("split"), DEFAULT_SPLIT))
-            counts[feature.name] = Counter(
-                count_tokens(column, feature.vocabulary or VocabularyRule())
-            )
+            counts[feature.name] = count_tokens(column, feature.vocabulary or VocabularyRule())
         else:
             values = column.flatten() if pa.types.is_list(column.type) else column
             found = pc.value_counts(values.drop_null()).to_pylist()
@@ -73,7 +71,7 @@ def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
 
 def add_counts(parts: Iterable[Counts]) -> Counts:
     """Return the sums of all counts."""
-    total: dict[str, Counter[str | int]] = {}
+    total: dict[str, Counter[str]] = {}
     for part in parts:
         for name, counts in part.items():
             total.setdefault(name, Counter()).update(counts)
@@ -130,10 +128,10 @@ def order_vocabularies(
 
 
 def _learn_classes(
-    found: Collection[str | int] | None, known: tuple[str, ...] | None, **rules: Any
+    found: Collection[str] | None, known: tuple[str, ...] | None, **rules: Any
 ) -> tuple[str, ...]:
     """Return the names of found classes, in order; `known` are those of a dataset that grows."""
-    values = set(map(str, found or ()))
+    values = set(found or ())
     if not known:
         return order_class_names(values, **rules)
     if known == tuple(map(str, range(len(known)))):  # class numbers, which stay
@@ -153,15 +151,11 @@ def _added(names: Sequence[str], known: tuple[str, ...], feature: Feature) -> tu
     return (*known, *new)
 
 
-def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[str, ...]:
+def _order_words(feature: Feature, counts: Counter[str] | None) -> tuple[str, ...]:
     if counts is None:  # there are no references at all, which fails elsewhere
         return ()
     rule = feature.vocabulary or VocabularyRule()
-    words = choose_words(
-        {str(word): count for word, count in counts.items()},
-        rule,
-        unknown=feature.kind == FeatureKind.TOKENS,
-    )
+    words = choose_words(counts, rule, unknown=feature.kind == FeatureKind.TOKENS)
     if not any(count >= rule.min_count for count in counts.values()):
         raise BuildError(
             f"feature {feature.name!r} learns its vocabulary from the {DEFAULT_SPLIT!r} split, "

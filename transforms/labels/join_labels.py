@@ -53,7 +53,7 @@ class JoinLabels(beam.PTransform):
             >> beam.FlatMap(_spread, keys_of, num_buckets).with_output_types(_PackedPiece)
             for side, batches, keys_of in (
                 (_IMAGES, references, rules.keys_of),
-                (_ROWS, rows.main, _key_of_row),
+                (_ROWS, rows.main, lambda batch: batch.column("id")),
             )
         }
         buckets = sides | "Buckets" >> beam.CoGroupByKey()  # (bucket, side -> [packed pieces])
@@ -66,10 +66,6 @@ def _spread(
 ) -> Iterator[_PackedPiece]:
     for bucket, piece in spread(batch, keys_of(batch), num_buckets):
         yield bucket, to_ipc(piece)
-
-
-def _key_of_row(rows: pa.RecordBatch) -> pa.Array:
-    return rows.column("id")
 
 
 def _join_bucket(

@@ -37,7 +37,7 @@ class FindNearDuplicates(beam.PTransform):
     """A transform that groups images whose perceptual hashes differ in at most a few bits.
 
     Every image is read and decoded once, and its hash is kept in the spool. One worker finds the
-    groups among the hashes of all images, 8 bytes each and tables of the same size, and each holds
+    groups among the hashes of all images, 8 bytes each and 24 for tables, and each holds
     the hashes of all near-duplicates, 16 bytes each.
 
     Args:
@@ -65,7 +65,7 @@ class FindNearDuplicates(beam.PTransform):
         hashed = (
             references
             | "Balance" >> beam.Reshuffle()
-            | "Hash" >> beam.FlatMap(_hash, *self._hashing).with_output_types(pa.RecordBatch)
+            | "Hash" >> beam.Map(hash_batch, *self._hashing).with_output_types(pa.RecordBatch)
             | "Keep" >> beam.Reshuffle()  # two steps take them, and no image is decoded twice
         )
         groups = (
@@ -90,14 +90,6 @@ class FindNearDuplicates(beam.PTransform):
             return NearDuplicates(references, found.rejects, listed)
         kept = references | "LeaveOut" >> LeaveOut(found.main)
         return NearDuplicates(kept, found.rejects, listed)
-
-
-def _hash(
-    batch: pa.RecordBatch, spool: Folder, storage: StorageOptions, threads: int | None
-) -> Iterator[pa.RecordBatch]:
-    hashed = hash_batch(batch, spool, storage, threads)
-    if hashed.num_rows:
-        yield hashed
 
 
 def _hashes_of(hashed: pa.RecordBatch) -> np.ndarray:

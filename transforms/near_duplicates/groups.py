@@ -59,7 +59,7 @@ class HashGroups:
     def find(cls, hashes: Iterable[np.ndarray], distance: int) -> HashGroups:
         """Return the groups of images.
 
-        Memory: 8 bytes for each image, and tables of the same size (`find_pairs`).
+        Memory: 8 bytes for each image, and 24 for its tables (`find_pairs`).
 
         Args:
             hashes: The hashes of all images, uint64, in any order.

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwright.errors import StorageError
 from shardwright.format.manifest import Manifest
-from shardwright.format.stats_keys import LABEL_DEVIATION, LEAKS, SIGNALS
+from shardwright.format.stats_keys import LEAKS, SIGNALS
 from shardwright.images.pixel_measures import NO_PIXELS
 from shardwright.images.signals import PictureMeasures
 from shardwright.report.data import sample_pictures
@@ -22,7 +22,6 @@ from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.leaks import find_leaks
 from shardwright.transforms.publish.picture_statistics import describe_pictures, pictures_json
 from shardwright.transforms.publish.statistics import with_stats
-from shardwright.transforms.splits.balance import label_deviations
 
 
 def with_found(root: Folder, manifest: Manifest, pictures: Sequence[Picture]) -> Manifest:
@@ -44,7 +43,7 @@ def with_found(root: Folder, manifest: Manifest, pictures: Sequence[Picture]) ->
     if not any(SIGNALS in split.stats for split in manifest.splits.values()):
         for split, sampled in _describe_sample(pictures):
             found[split] |= sampled
-    return with_stats(_with_label_deviations(manifest), found)
+    return with_stats(manifest, found)
 
 
 def sample_of(root: Folder, manifest: Manifest) -> list[Picture]:
@@ -53,15 +52,6 @@ def sample_of(root: Folder, manifest: Manifest) -> list[Picture]:
         return sample_pictures(root, manifest)
     except StorageError:  # publishing checks all files next, and names the damaged one
         return []
-
-
-def _with_label_deviations(manifest: Manifest) -> Manifest:
-    """Return the manifest with the deviations of class fractions, if its splits are stratified."""
-    if not manifest.settings.get("stratify"):
-        return manifest
-    counts = {name: split.stats["labels"] for name, split in manifest.splits.items()}
-    found = label_deviations(counts)
-    return with_stats(manifest, {name: {LABEL_DEVIATION: each} for name, each in found.items()})
 
 
 def _describe_sample(pictures: Iterable[Picture]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -14,7 +14,6 @@ from shardwright.format.stats_keys import (
     CHANNELS,
     FEATURES,
     FIXES,
-    LABEL_DEVIATION,
     LEAKS,
     NEAR_KEYS,
     SIGNALS,
@@ -73,7 +72,7 @@ def without_found(stats: Mapping[str, Any]) -> dict[str, Any]:
 
     def is_found(key: str) -> bool:
         if key not in (SIGNALS, CHANNELS):
-            return key in (LABEL_DEVIATION, LEAKS, *NEAR_KEYS)
+            return key in (LEAKS, *NEAR_KEYS)
         each = stats[key] if key == CHANNELS else next(iter(stats[key].values()), {})
         return str(each.get("basis", "")).startswith("sample")
 

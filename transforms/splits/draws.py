@@ -25,8 +25,8 @@ from shardwright.transforms.splits.split_rules import SplitRule, split_hash, uni
 NO_CLASS = 0
 _LAST = np.uint64(2**64 - 1)
 _CLASS_SALT = "shardwright/class"
-# The class and the unit of each record, uint64 [records] each. A unit is the hash of a group, or of
-# the id of a record without a group.
+# The class and the unit of each record, uint64 [records] each. A unit is the hash of the record's
+# id, or of its group if it has one that must stay in one split.
 Hashes = tuple[np.ndarray, np.ndarray]
 
 
@@ -46,7 +46,7 @@ class SplitDraw:
 
     def hashes_of(self, batch: pa.RecordBatch) -> Hashes:
         """Return classes and units of the rows. A class is 1 without `stratify`."""
-        units = split_hash(units_of(batch))
+        units = split_hash(units_of(batch) if self.grouped else batch.column("id"))
         if not self.stratify:
             return np.ones(len(units), np.uint64), units
         labels = batch.column("label").dictionary_encode()

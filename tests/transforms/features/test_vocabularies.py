@@ -50,7 +50,8 @@ WORDS, NUMBERS = st.text("aBé", min_size=1, max_size=3), st.integers(-20, -1)
 
 @given(st.lists(WORDS, min_size=2, max_size=12) | st.lists(NUMBERS, min_size=2, max_size=12))
 def test_classes_are_in_the_order_of_label_binarizer(labels: list[Any]) -> None:
-    words = learn(Feature("f", FeatureKind.CLASS_LABEL), pa.array(labels[:1]), pa.array(labels[1:]))
+    names = pa.array(map(str, labels))
+    words = learn(Feature("f", FeatureKind.CLASS_LABEL), names[:1], names[1:])
     assert list(words) == list(map(str, LabelBinarizer().fit(labels).classes_))
 
 

@@ -76,9 +76,9 @@ def test_order_and_batches_change_nothing(
     labels = ["cat", *labels]
     groups = [f"g{number % 40}" for number in range(len(labels))]
     order = np.random.default_rng(seed).permutation(len(labels))
+    batch = batch_of(labels, groups)
+    mixed = cut_up(batch.take(pa.array(order)), size)
     for stratify, grouped in itertools.product((True, False), repeat=2):
-        batch = batch_of(labels, groups if grouped else None)
-        mixed = cut_up(batch.take(pa.array(order)), size)
         try:
             whole = drawn([batch], rule, stratify=stratify, grouped=grouped)
         except BuildError:  # too few groups
@@ -93,6 +93,7 @@ def test_counts_cut_by_rank_of_the_hash_that_fractions_use() -> None:
     splits = drawn([batch], parse_split("a=100,b=rest"))
     lowest = {f"image {row}" for row in np.argsort(split_hash(batch.column("id")))[:100]}
     assert {name for name, split in splits.items() if split == "a"} == lowest
+    assert drawn([batch_of(["cat"] * 1000, ["g"] * 1000)], parse_split("a=100,b=rest")) == splits
 
 
 def test_an_added_image_moves_few() -> None:
