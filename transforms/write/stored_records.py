@@ -110,16 +110,8 @@ def further_reads(
         references: The rows.
         reads: Reads from `start_reads`: of each row, then of each column of additional images.
         schema: The features.
-
-    Raises:
-        ValueError: The reads do not match the rows.
     """
     names, num_rows = picture_columns(references.schema), references.num_rows
-    if len(reads) != num_rows * (1 + len(names)):
-        raise ValueError(
-            f"{num_rows} rows with {len(names)} additional images each need one read per image, "
-            f"got {len(reads)}"
-        )
     places = {
         name: reads[(number + 1) * num_rows : (number + 2) * num_rows]
         for number, name in enumerate(names)

@@ -142,13 +142,6 @@ def test_a_store_that_fails_is_no_reject() -> None:
         chunk_from(references(["a"], labelled=True), [read])
 
 
-def test_each_row_needs_a_read() -> None:
-    for number in (0, 1, 3):
-        message = "2 rows with 0 additional images each need one read per image, got"
-        with pytest.raises(ValueError, match=message):
-            chunk_from(references(["a", "b"], labelled=True), [lambda: PNG] * number)
-
-
 def test_the_info_of_a_re_encoded_image_is_that_of_its_stored_bytes(tmp_path: Path) -> None:
     chunk = chunk_from(batch_of(write(tmp_path / "a")), encode=EncodeOptions("raw", (4, 2)))
     info = chunk.infos[0]
