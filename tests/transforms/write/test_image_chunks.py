@@ -23,7 +23,7 @@ from shardwright.transforms.write.examples import ExampleEncoder
 from shardwright.transforms.write.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, chunk_bounds
 from shardwright.transforms.write.image_reads import ImageRead, start_reads
 from shardwright.transforms.write.shard_chunks import make_chunks
-from shardwright.transforms.write.stored_records import StoredRecords, image_name, take_pictures
+from shardwright.transforms.write.stored_records import StoredRecords, image_name, take_picture
 from shardwright.transforms.write.write_job import Chunk, ReadRows, WriteJob
 from tests.support.helpers import references
 from tests.support.random_tests import examples
@@ -36,10 +36,9 @@ def test_the_fault_of_a_further_image_names_its_feature() -> None:
     def fail() -> bytes:
         raise ImageFault("it is gone", R.MISSING_FILE)
 
-    left, depth = (Feature(name, FeatureKind.IMAGE) for name in ("left", "depth"))
-    reads = [(left, [lambda: PNG]), (depth, [fail])]
+    depth = Feature("depth", FeatureKind.IMAGE)
     with pytest.raises(ImageFault, match=r"^depth: it is gone") as caught:
-        take_pictures(reads, 0, "header", EncodeOptions(), None)
+        take_picture(fail, depth, "header", EncodeOptions(), None)
     assert caught.value.reason == R.MISSING_FILE
 
 
