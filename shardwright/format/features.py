@@ -76,6 +76,9 @@ _BLOBS = PICTURES | {FeatureKind.TENSOR}
 _ALWAYS_LISTS = WORDS | {FeatureKind.MULTI_LABEL}
 
 
+_COUNT = "a whole number of at least 1"
+
+
 @dataclass(frozen=True, slots=True)
 class VocabularyRule:
     """Rules to learn a vocabulary from the train split; defaults as in sklearn's `CountVectorizer`.
@@ -94,21 +97,14 @@ class VocabularyRule:
 
     def __post_init__(self) -> None:
         """Raise UsageError for invalid values."""
-        if self.max_size is not None and not _is_count(self.max_size):
-            raise UsageError(
-                "a vocabulary's max_size must be a whole number of at least 1, or None for all "
-                f"words, got {self.max_size!r}"
-            )
-        if not _is_count(self.min_count):
-            raise UsageError(
-                "a vocabulary's min_count must be a whole number of at least 1, "
-                f"got {self.min_count!r}"
-            )
-        if not isinstance(self.token_pattern, str) or not self.token_pattern:
-            raise UsageError(
-                "a vocabulary's token_pattern must be a regular expression, "
-                f"got {self.token_pattern!r}"
-            )
+        for name, is_valid, rule in (
+            ("max_size", self.max_size is None or _is_count(self.max_size), f"{_COUNT}, or None"),
+            ("min_count", _is_count(self.min_count), _COUNT),
+            ("token_pattern", _is_pattern(self.token_pattern), "a regular expression"),
+        ):
+            if not is_valid:
+                value = getattr(self, name)
+                raise UsageError(f"a vocabulary's {name} must be {rule}, got {value!r}")
 
 
 class StoredFeature(NamedTuple):
@@ -269,6 +265,10 @@ def check_feature(feature: Feature) -> None:
             f"feature {feature.name!r} has the shape {feature.shape!r}; "
             f"a record holds at most {MAX_RECORD_BYTES:,} values"
         )
+
+
+def _is_pattern(value: object) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _is_count(value: object) -> bool:

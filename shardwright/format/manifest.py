@@ -154,11 +154,6 @@ def shard_contents(manifest: Manifest, name: ShardName) -> dict[str, FileContent
     return {**stated, name.shard: info.content, name.sidecar: info.sidecar}
 
 
-def write_json(root: Folder, filename: str, content: Mapping[str, Any]) -> None:
-    """Write one of the dataset's JSON files, atomically, with a fixed key order."""
-    root.write_bytes(filename, json_bytes(content))
-
-
 def time_text() -> str:
     """Return the time as JSON files of the dataset have it: UTC, ISO 8601, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,8 +1,7 @@
 """Read Parquet files of others in memory that is in proportion to their size, and write them.
 
 A dictionary holds a long text once, and a few bytes name it in 100,000 rows: 7 kB decode to 6 GB.
-So before rows are decoded, their size is bounded by the pages, and shared texts stay shared until
-those of a batch are measured.
+So before rows are decoded, their size is bounded by the pages and by the longest shared text.
 Metadata may misstate the pages, so their headers are read. Those of a column cannot be asked of
 Arrow, whose getters end the process on many a changed byte (25.0.1).
 
@@ -13,11 +12,12 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import index
 from typing import Any, NamedTuple, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shardwright.errors import StorageError
@@ -27,7 +27,6 @@ from shardwright.storage.folder import Folder
 _WIDTHS = {
     "BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4,
 }  # fmt: skip
-_TEXT = "BYTE_ARRAY"
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3  # types of pages
 _COUNT_AND_ENCODING = {_DATA: (5, 1, 2), _DATA_2: (8, 1, 4)}  # numbers of fields in headers
 _PREFIXES = 7  # DELTA_BYTE_ARRAY
@@ -46,11 +45,13 @@ class _Page(NamedTuple):
         num_bytes: Its length without compression.
         is_dictionary: Other pages name its values.
         has_prefixes: A value may be the one before it, and not a byte more.
+        entries: Number of values of a dictionary, if known.
     """
 
     num_bytes: int
     is_dictionary: bool = False
     has_prefixes: bool = False
+    entries: int | None = None
 
 
 class ColumnSizes(NamedTuple):
@@ -61,23 +62,24 @@ class ColumnSizes(NamedTuple):
         num_values: Number of values, nulls included.
         fixed: Bytes of its numbers, or of the places of its texts.
         stored: Bytes of its pages without compression.
-        shared: Bytes of a dictionary whose texts other pages name, at most; 0 without one.
-        prefixed: Bytes of a page whose texts may repeat the one before; 0 without such a page.
+        repeated: Bytes of a text that other values may repeat, at most; 0 if none may.
         is_list: A row may have many values.
+        is_flat: It is not below a list or a struct, and has no values with prefixes.
+        entries: Number of texts in the dictionary of each row group; None if not read.
     """
 
     path: str
     num_values: int
     fixed: int
     stored: int
-    shared: int
-    prefixed: int
+    repeated: int
     is_list: bool
+    is_flat: bool
+    entries: tuple[int | None, ...]
 
     def most_in(self, rows: int) -> int:
         """Return the bytes that repeated texts take in a batch, at most."""
-        num_values = self.num_values if self.is_list else min(rows, self.num_values)
-        return max(self.shared, self.prefixed) * num_values
+        return self.repeated * (self.num_values if self.is_list else min(rows, self.num_values))
 
 
 def read_footer(source: pa.NativeFile) -> bytes:
@@ -155,16 +157,26 @@ def _row_groups(footer: bytes) -> list[list[dict[int, Any]]]:
 def _sizes_of(
     source: pa.NativeFile, column: pq.ColumnSchema, chunks: Sequence[_Chunk]
 ) -> ColumnSizes:
-    pages = [page for chunk in chunks for page in _read_pages(source, chunk)]
-    num_values, is_text = sum(chunk.num_values for chunk in chunks), column.physical_type == _TEXT
+    pages = [list(_read_pages(source, chunk)) for chunk in chunks]
+    num_values = sum(chunk.num_values for chunk in chunks)
+    repeated = max(map(_repeated, pages)) if column.physical_type == "BYTE_ARRAY" else 0
+    has_prefixes = any(page.has_prefixes for page in chain(*pages))
     return ColumnSizes(
         column.path,
         num_values,
         num_values * (_WIDTHS.get(column.physical_type) or column.length),
-        sum(page.num_bytes for page in pages),
-        max((page.num_bytes for page in pages if is_text and page.is_dictionary), default=0),
-        max((page.num_bytes for page in pages if is_text and page.has_prefixes), default=0),
+        sum(page.num_bytes for page in chain(*pages)),
+        repeated,
         is_list=column.max_repetition_level > 0,
+        is_flat=column.path == column.name and not has_prefixes,
+        entries=tuple(next((page.entries for page in of if page.entries), None) for of in pages),
+    )
+
+
+def _repeated(pages: Sequence[_Page]) -> int:
+    """Return the bytes of a text that others may repeat, at most."""
+    return max(
+        (each.num_bytes for each in pages if each.is_dictionary or each.has_prefixes), default=0
     )
 
 
@@ -189,12 +201,14 @@ def _read_headers(source: pa.NativeFile, at: int, end: int, num_values: int) -> 
     while at < end and num_values > 0:
         header, num_bytes = _read_header(source, at)
         try:
-            kind, encoding = header[1], None
-            if kind in _COUNT_AND_ENCODING:
+            kind, entries, encoding = header[1], None, None
+            if kind == _DICTIONARY:
+                entries = header[7][1]
+            elif kind in _COUNT_AND_ENCODING:
                 of_data, count, of_encoding = _COUNT_AND_ENCODING[kind]
                 num_values -= header[of_data][count]
                 encoding = header[of_data][of_encoding]
-            yield _Page(index(header[2]), kind == _DICTIONARY, encoding == _PREFIXES)
+            yield _Page(index(header[2]), kind == _DICTIONARY, encoding == _PREFIXES, entries)
             at += num_bytes + max(0, header[3])
         except _DAMAGED as error:
             raise pa.ArrowInvalid(f"the page at byte {at} has no valid header") from error
@@ -322,11 +336,11 @@ class ParquetRows:
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows; raise `TooLargeError` if they take far more bytes than the file."""
         num_rows = self.metadata.num_rows
-        step, shared = self._step(num_rows, columns, streamed=False)
-        if step >= num_rows and not shared:
+        step = self._step(num_rows, columns, streamed=False)
+        if step >= num_rows:
             return self._file.read(columns, use_threads=self._threads)
-        rows = list(self._measured(step, shared, columns, streamed=False))
-        return pa.Table.from_batches(rows, self._schema_of(columns))
+        rows = list(self._measured(step, columns, streamed=False))
+        return pa.Table.from_batches(rows, self._file.read_row_groups([], columns).schema)
 
     def batches(self, rows: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield batches of up to `rows` rows, of fewer if they are large.
@@ -334,37 +348,53 @@ class ParquetRows:
         Raises:
             TooLargeError: All rows together take far more bytes than the file.
         """
-        step, shared = self._step(rows, columns, streamed=True)
-        pieces = self._measured(step, shared, columns, streamed=True)
+        step = self._step(rows, columns, streamed=True)
+        pieces = self._measured(step, columns, streamed=True)
         return pieces if step == rows else _joined(pieces, rows)
 
-    def _schema_of(self, columns: Sequence[str] | None) -> pa.Schema:
-        return self._file.read_row_groups([], columns).schema
-
     def _measured(
-        self, step: int, shared: Sequence[str], columns: Sequence[str] | None, *, streamed: bool
+        self, step: int, columns: Sequence[str] | None, *, streamed: bool
     ) -> Iterator[pa.RecordBatch]:
-        """Yield rows, whose shared texts are measured before each row gets its own."""
-        decoded, schema = 0, self._schema_of(columns)
-        with pq.ParquetFile(self._source, read_dictionary=shared, **self._options) as file:
-            for batch in file.iter_batches(step, columns=columns, use_threads=self._threads):
-                decoded += decoded_bytes(batch)
-                check_decoded(self._path, self._num_bytes, decoded, streamed=streamed)
-                yield from (part.cast(schema) for part in cut(batch))
+        decoded = 0
+        for batch in self._file.iter_batches(step, columns=columns, use_threads=self._threads):
+            decoded += decoded_bytes(batch)
+            check_decoded(self._path, self._num_bytes, decoded, streamed=streamed)
+            yield from cut(batch)
 
-    def _step(
-        self, rows: int, columns: Sequence[str] | None, *, streamed: bool
-    ) -> tuple[int, list[str]]:
-        """Return how many rows to decode at a time, up to `rows`, and columns to read as codes."""
+    def _step(self, rows: int, columns: Sequence[str] | None, *, streamed: bool) -> int:
+        """Return how many rows to decode at a time, up to `rows`."""
         sizes = read_sizes(self._source, self._footer, self.metadata.schema, columns)
         least = max(sum(each.fixed for each in sizes), sum(each.stored for each in sizes))
         check_decoded(self._path, self._num_bytes, least, streamed=streamed)
         on_average = max(1, self.metadata.num_rows * MAX_BYTES // (least + 1))
-        if least + sum(each.most_in(rows) for each in sizes) <= most_of(self._num_bytes):
-            return min(rows, on_average), []
-        prefixed = sum(each.prefixed for each in sizes)
-        step = min(rows, on_average, _STEP_BYTES // (prefixed + 1))
-        return max(1, step), [each.path for each in sizes if each.shared]
+        shared = [each for each in sizes if each.repeated]
+        if least + sum(each.most_in(rows) for each in shared) <= most_of(self._num_bytes):
+            return min(rows, on_average)
+        share = MAX_BYTES // (2 * len(shared) + 1)
+        large = [each for each in shared if each.most_in(rows) > share]
+        longest = self._longest_shared([each for each in large if each.is_flat])
+        in_row = sum(longest.get(each.path, each.repeated) for each in large)
+        return max(1, min(rows, on_average, _STEP_BYTES // (in_row + 1)))
+
+    def _longest_shared(self, columns: Sequence[ColumnSizes]) -> dict[str, int]:
+        """Return the length of the longest text in the dictionaries of columns, by their paths."""
+        paths = [each.path for each in columns]
+        found = dict.fromkeys(paths, 0)
+        with pq.ParquetFile(self._source, read_dictionary=paths, **self._options) as file:
+            for group in range(self.metadata.num_row_groups if paths else 0):
+                first = file.iter_batches(1, row_groups=[group], columns=paths, use_threads=False)
+                row = next(first, None)
+                texts = {} if row is None else dict(zip(row.schema.names, row.columns, strict=True))
+                for each in columns if texts else ():
+                    longest = _longest(texts[each.path], each.entries[group], each.repeated)
+                    found[each.path] = max(found[each.path], longest)
+        return found
+
+
+def _longest(row: pa.Array, entries: int | None, most: int) -> int:
+    """Return the length of the longest text of a row's dictionary, `most` if that is not whole."""
+    is_shared = pa.types.is_dictionary(row.type) and entries in (None, len(row.dictionary))
+    return pc.max(pc.binary_length(row.dictionary)).as_py() or 0 if is_shared else most
 
 
 def read_rows(root: Folder, name: str, columns: Sequence[str] | None = None) -> pa.Table:

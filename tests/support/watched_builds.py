@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from shardwright.format import naming
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
-from shardwright.format.manifest import write_json
+from shardwright.format.manifest import json_bytes
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from shardwright.transforms.reject_files import write_rejects
@@ -21,7 +21,9 @@ def put_plan(root: Folder, **splits: tuple[int, int, int]) -> None:
     """Write a plan of (shards, records, bytes) by split."""
     names = ("num_shards", "num_records", "num_bytes")
     content = {split: dict(zip(names, numbers, strict=True)) for split, numbers in splits.items()}
-    write_json(root, naming.PLAN, {"fingerprint": "f", "settings": {}, "splits": content})
+    root.write_bytes(
+        naming.PLAN, json_bytes({"fingerprint": "f", "settings": {}, "splits": content})
+    )
 
 
 def put_shard(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.json_files import read_json
-from shardwright.format.manifest import write_json
+from shardwright.format.manifest import json_bytes
 from shardwright.storage.folder import Folder
 from shardwright.transforms import output_state as state
 from shardwright.transforms.output_state import BuildPlace
@@ -43,7 +43,7 @@ def ask(
 
 def finish(root: Path) -> None:
     manifest = {"settings": SETTINGS, "fingerprint": "f"}
-    write_json(Folder(str(root)), naming.MANIFEST, manifest)
+    Folder(str(root)).write_bytes(naming.MANIFEST, json_bytes(manifest))
 
 
 def plan_of(root: Path) -> Any:
@@ -125,7 +125,7 @@ ENCODE = "encode is {'encode': 'keep'}"
 def test_other_settings_are_named_with_both_values_and_the_fixes(
     tmp_path: Path, filename: str, kind: str, settings: dict[str, Any], said: str
 ) -> None:
-    write_json(Folder(str(tmp_path)), filename, {"settings": SETTINGS})
+    Folder(str(tmp_path)).write_bytes(filename, json_bytes({"settings": SETTINGS}))
     state.check_output(ask(tmp_path))
     message = refusal(state.check_output, ask(tmp_path, settings=settings))
     assert f"holds {kind} with other settings ({said})" in message
@@ -175,8 +175,9 @@ def test_a_finished_dataset_of_another_input_is_refused(tmp_path: Path) -> None:
     assert "use --if-exists overwrite to rebuild it" in said
     root = Folder(str(tmp_path))
     provenance = {"provenance": {"input": "/old/photos"}}
-    write_json(
-        root, naming.MANIFEST, (read_json(root, naming.MANIFEST, dict[str, Any]) or {}) | provenance
+    root.write_bytes(
+        naming.MANIFEST,
+        json_bytes((read_json(root, naming.MANIFEST, dict[str, Any]) or {}) | provenance),
     )
     asked = replace(ask(tmp_path), input="/new/photos")
     said = refusal(state.clear_output, asked, LAYOUT, "g")
@@ -237,7 +238,7 @@ def test_a_build_continues_while_the_plan_is_its_own(
 ) -> None:
     root = Folder(str(tmp_path))
     if plan is not None:
-        write_json(root, naming.PLAN, plan)
+        root.write_bytes(naming.PLAN, json_bytes(plan))
     if fits:
         state.check_owner(root, fingerprint)
         return
@@ -248,7 +249,7 @@ def test_a_build_continues_while_the_plan_is_its_own(
 
 
 def test_overwrite_removes_an_unfinished_build_and_nothing_else(tmp_path: Path) -> None:
-    write_json(Folder(str(tmp_path)), naming.PLAN, plan_with("g"))
+    Folder(str(tmp_path)).write_bytes(naming.PLAN, json_bytes(plan_with("g")))
     sidecar = "index/train-00000-of-00001.parquet"
     ours = (SHARD, sidecar, ".plan.json.0123.tmp", "stats.json", "label.labels.txt")
     odd_shards = ("tiny-train.tfrecord-00003-of-00001", "tiny.tfrecord")

@@ -13,7 +13,7 @@ from shardwright.images.jpeg import MAX_JPEG_SIDE
 from shardwright.images.kinds import Header, ImageInfo
 from shardwright.transforms.images.budget import PIXELS
 from shardwright.transforms.images.colors import for_png, in_mode, opaque, plain
-from shardwright.transforms.images.geometry import Size, on_canvas, plan_geometry, sized, upright
+from shardwright.transforms.images.geometry import SIDEWAYS, Size, plan_geometry, shaped
 from shardwright.transforms.images.metadata import orientation_of
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.pixels import decoder_faults, open_pixels, pixels_held
@@ -62,11 +62,10 @@ def encode_pixels(
     """
     image: Image = open_pixels(data, header)
     source: Size = image.size
-    sideways = target.orientation >= 5
+    sideways = target.orientation >= SIDEWAYS
     geometry = plan_geometry(source[::-1] if sideways else source, options)
     # Before decoding, which takes most of the time.
     _check_canvas(geometry.canvas, target)
-    # The image is scaled as it lies in the file, and turned when it is small.
     lying = geometry.turned() if sideways else geometry
     with decoder_faults(header):  # covers conversion: a missing palette fails only when applied
         if header.info.format == "jpeg":
@@ -78,9 +77,7 @@ def encode_pixels(
             image.load()
             # Each step rebinds `image` to free the previous one, which matters for large images.
             if geometry != (image.size, image.size, image.size) or target.orientation != 1:
-                image = plain(image)
-                image = upright(sized(image, source, lying), target.orientation)
-                image = on_canvas(image, geometry.canvas)
+                image = shaped(plain(image), source, geometry, target.orientation)
             image = (
                 for_png(image, target.fixes, grayscale=options.grayscale)
                 if target.encode == "png"

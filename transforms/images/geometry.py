@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]  # left, top, right, bottom
+SIDEWAYS = 5  # the least orientation of an image that lies on its side
 
 
 class Geometry(NamedTuple):
@@ -138,6 +139,16 @@ def sized(image: Image, source: Size, geometry: Geometry, *, nearest: bool = Fal
     return image.resize(
         geometry.scaled, Pil.Resampling.NEAREST if nearest else Pil.Resampling.BICUBIC, box=box
     )
+
+
+def shaped(
+    image: Image, source: Size, geometry: Geometry, orientation: int, *, nearest: bool = False
+) -> Image:
+    """Return the image in the geometry, upright; other arguments as of `sized`."""
+    # It is scaled as it lies in the file, and turned when it is small.
+    lying = geometry.turned() if orientation >= SIDEWAYS else geometry
+    image = upright(sized(image, source, lying, nearest=nearest), orientation)
+    return on_canvas(image, geometry.canvas)
 
 
 def on_canvas(image: Image, size: Size) -> Image:

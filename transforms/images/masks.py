@@ -12,12 +12,11 @@ from shardwright.images.png import png_header
 from shardwright.transforms.images.budget import PIXELS
 from shardwright.transforms.images.checks import check_header, look_at
 from shardwright.transforms.images.geometry import (
+    SIDEWAYS,
     Geometry,
     may_show_all_of,
-    on_canvas,
     plan_geometry,
-    sized,
-    upright,
+    shaped,
 )
 from shardwright.transforms.images.metadata import orientation_of, strip
 from shardwright.transforms.images.options import EncodeOptions
@@ -63,7 +62,7 @@ def encode_mask(
         raise ImageFault(detail, RejectReason.UNSUPPORTED_FORMAT)
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
     size = header.info.height, header.info.width
-    size = size[::-1] if orientation >= 5 else size
+    size = size[::-1] if orientation >= SIDEWAYS else size
     if image_size is not None and not may_show_all_of(image_size, size):
         raise ImageFault(
             f"a mask of {size[1]} x {size[0]} pixels for an image of {image_size[1]} x "
@@ -83,16 +82,11 @@ def _encoded(
     data: bytes, header: Header, options: EncodeOptions, orientation: int
 ) -> tuple[bytes, ImageInfo]:
     image = open_pixels(data, header)
-    sideways = orientation >= 5
-    geometry = plan_geometry(image.size[::-1] if sideways else image.size, options)
+    size = image.size[::-1] if orientation >= SIDEWAYS else image.size
+    geometry = plan_geometry(size, options)
     with PIXELS.hold(pixels_held(image)), decoder_faults(header):
         image.load()
-        numbers = _numbers(image)
-        numbers = upright(
-            sized(numbers, image.size, geometry.turned() if sideways else geometry, nearest=True),
-            orientation,
-        )
-        numbers = on_canvas(numbers, geometry.canvas)
+        numbers = shaped(_numbers(image), image.size, geometry, orientation, nearest=True)
         numbers.info = {}
         buffer = BytesIO()
         numbers.save(buffer, "PNG", compress_level=6)

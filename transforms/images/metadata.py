@@ -47,24 +47,26 @@ _GIF_LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
 
 def orientation_of(data: bytes, header: Header) -> int:
     """Return the orientation, 1 (upright) to 8; see `exif_orientation`. GIF and BMP have none."""
-    return exif_orientation(next(_exif_blocks(data, header), b""))
+    return exif_orientation(_exif_of(data, header))
 
 
-def _exif_blocks(data: bytes, header: Header) -> Iterator[bytes]:
+def _exif_of(data: bytes, header: Header) -> bytes:
+    """Return the first block of EXIF, b"" if there is none."""
     image_format, start = header.info.format, header.exif
     if image_format == "jpeg" and start:
-        yield data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]
+        return data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]
     # A search of both ends first: a walk of the chunks, or a search of the pixels, takes longer.
-    elif image_format == "png" and (
+    if image_format == "png" and (
         precedes_pixels(data, b"eXIf") or b"eXIf" in data[-_MAX_EXIF_BYTES:]
     ):
         for chunk in png_chunks(data):
             if chunk.kind == b"eXIf" and chunk.is_intact(data):
-                yield chunk.body(data)
+                return chunk.body(data)
     elif image_format == "webp":
         for kind, start, end in riff_chunks(data):
             if kind == b"EXIF":
-                yield data[start + 8 : end]
+                return data[start + 8 : end]
+    return b""
 
 
 def exif_orientation(exif: bytes) -> int:

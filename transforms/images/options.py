@@ -126,21 +126,14 @@ class EncodeOptions:
         if self.resize is not None:
             _check_resize(self.resize)
 
-    def _check_unchanged(self) -> None:
-        size = "x".join(map(str, self.resize or ()))
-        for given, what in (
-            (size, f"resize {size}"),
-            (self.max_side, f"max-side {self.max_side}"),
-            (self.grayscale, "grayscale"),
-        ):
-            if given:
-                raise ValueError(
-                    f"encode 'keep' stores files unchanged, got {what}: choose jpeg, png or raw"
-                )
-
     def _check_together(self) -> None:
-        if self.encode == "keep":
-            self._check_unchanged()
+        scales = [f"resize {'x'.join(map(str, self.resize))}"] if self.resize else []
+        scales += [f"max-side {self.max_side}"] if self.max_side else []
+        changes = [*scales, *(["grayscale"] if self.grayscale else [])]
+        if self.encode == "keep" and changes:
+            raise ValueError(
+                f"encode 'keep' stores files unchanged, got {changes[0]}: choose jpeg, png or raw"
+            )
         if self.encode == "raw" and self.resize is None:
             raise ValueError(
                 "encode 'raw' needs one shape for all images, got no resize: give a width and "
@@ -152,14 +145,14 @@ class EncodeOptions:
             raise ValueError(
                 "resize gives all images one size, max-side a maximum: choose one of the two"
             )
-        self._check_overlays()
+        self._check_overlays(scales)
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
             raise ValueError(
                 f"min-side {self.policy.min_side} is above max-side {self.max_side}: "
                 "no image has both"
             )
 
-    def _check_overlays(self) -> None:
+    def _check_overlays(self, scales: list[str]) -> None:
         boxes, outlines = self.overlays
         fixed = [fault for fault, action in self.policy.actions.items() if action == "fix"]
         crops = [f"fit {self.fit}"] if self.fit != "stretch" else []
@@ -169,9 +162,7 @@ class EncodeOptions:
                 f"{crops[0]} crops or pads images, and the boxes of {boxes!r} would stay where "
                 "they are: choose resize with fit stretch, max-side, or a schema without boxes"
             )
-        scales = [f"resize {'x'.join(map(str, self.resize))}"] if self.resize else []
-        scales += [f"max-side {self.max_side}"] if self.max_side else []
-        scales += [f"on {fault}=fix" for fault in fixed if fault in _SCALED]
+        scales = scales + [f"on {fault}=fix" for fault in fixed if fault in _SCALED]
         if outlines and scales:
             raise ValueError(
                 f"{scales[0]} scales images, and {outlines!r} is in pixels of the file: choose a "

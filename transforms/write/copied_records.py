@@ -26,7 +26,7 @@ from shardwright.format.records import (
     frame_footer,
     frame_header,
 )
-from shardwright.format.schema import ExampleSchema
+from shardwright.format.schema import StoredFeature
 from shardwright.images.kinds import ImageInfo
 from shardwright.transforms.inputs.file_rules import Problem
 from shardwright.transforms.internal_errors import fault_of
@@ -61,7 +61,7 @@ class CopiedRecords(RecordMaker):
 
     def make(self, rows: ReadRows, job: WriteJob) -> Chunk:
         references = rows.references
-        described = _described_in(job.schema)
+        described = [feature.stored[0] for feature in described_features(job.schema)]
         found, faults = _read_copies(references, rows.reads, described)
         intact = _intact(found, faults)
         copies = [copy for copy, _ in intact]
@@ -120,26 +120,6 @@ class _Copy(NamedTuple):
         return ImageInfo(origin["format"] or "", origin["width"] or 0, origin["height"] or 0, 0)
 
 
-class _Described(NamedTuple):
-    """A feature with statistics.
-
-    Attributes:
-        key: Its key in the records.
-        kind: The kind of list in them.
-        type: The type of its column.
-        is_list: Whether that is one of lists.
-    """
-
-    key: bytes
-    kind: str
-    type: pa.DataType
-    is_list: bool
-
-    @property
-    def column(self) -> str:
-        return extra_name(self.key.decode())
-
-
 def _record_places(references: pa.RecordBatch) -> pa.RecordBatch:
     """Return the rows of records to copy, at the places of the records instead of their images."""
     names = ["id", "uri", "offset", "num_bytes", "etag", LABEL_INDEX, ORIGIN, HASH, RECORD_CRC]
@@ -152,7 +132,7 @@ def _record_places(references: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _read_copies(
-    references: pa.RecordBatch, reads: Sequence[ImageRead], described: Sequence[_Described]
+    references: pa.RecordBatch, reads: Sequence[ImageRead], described: Sequence[StoredFeature]
 ) -> tuple[list[_Copy], dict[int, Problem]]:
     """Read the records; return those with an intact image, and the fault of each other row."""
     copies: list[_Copy] = []
@@ -173,7 +153,7 @@ def _opened(
     origin: dict[str, Any],
     image_bytes: int,
     crc: int,
-    described: Sequence[_Described],
+    described: Sequence[StoredFeature],
 ) -> _Copy:
     """Return a record whose length is intact, with the values of features."""
     # Compared as bytes: a right length with a right checksum is one value.
@@ -217,29 +197,20 @@ def _framed(intact: Sequence[tuple[_Copy, int]]) -> FramedRecords:
     )
 
 
-def _described_in(schema: ExampleSchema) -> list[_Described]:
-    stored = [feature.stored[0] for feature in described_features(schema)]
-    return [
-        _Described(
-            one.key.encode(),
-            f"{one.told_kind}_list",
-            pa.list_(one.type) if one.shape else one.type,
-            bool(one.shape),
-        )
-        for one in stored
-    ]
-
-
-def _columns_of(copies: Sequence[_Copy], described: Sequence[_Described]) -> pa.RecordBatch | None:
+def _columns_of(
+    copies: Sequence[_Copy], described: Sequence[StoredFeature]
+) -> pa.RecordBatch | None:
     """Return the columns of features with statistics; None if there are none."""
     columns = {
-        one.column: pa.array([copy.values[number] for copy in copies], one.type)
+        extra_name(one.key): pa.array(
+            [copy.values[number] for copy in copies], pa.list_(one.type) if one.shape else one.type
+        )
         for number, one in enumerate(described)
     }
     return pa.RecordBatch.from_pydict(columns) if columns else None
 
 
-def _values_of(frame: bytes, described: Sequence[_Described]) -> list[Any]:
+def _values_of(frame: bytes, described: Sequence[StoredFeature]) -> list[Any]:
     """Return a value or a list per feature, None or [] if the record lacks it.
 
     Raises:
@@ -247,14 +218,15 @@ def _values_of(frame: bytes, described: Sequence[_Described]) -> list[Any]:
     """
     if not described:
         return []
-    keys = {one.key for one in described}
+    keys = [one.key.encode() for one in described]
     block, spans = find_features(frame, HEADER_BYTES, len(frame) - FOOTER_BYTES, keys)
     found: list[Any] = []
-    for one in described:
-        kind, values = read_values(block, spans[one.key]) if one.key in spans else (None, [])
-        if len(values) and kind != one.kind:
-            raise ExampleFault(f"feature {one.key.decode()!r} is a {kind}, expected {one.kind}")
-        if one.is_list:
+    for key, one in zip(keys, described, strict=True):
+        kind, values = read_values(block, spans[key]) if key in spans else (None, [])
+        wanted = f"{one.told_kind}_list"
+        if len(values) and kind != wanted:
+            raise ExampleFault(f"feature {one.key!r} is a {kind}, expected {wanted}")
+        if one.shape:
             found.append(values)
         else:
             found.append(values[0] if len(values) else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -97,7 +97,10 @@ class _StoredRows:
                 check_stated_size(data, stated, maker.encode, check=maker.check, stored=image)
             if self._has_masks:
                 size = upright_size(data, maker.encode, maker.check, image)
-        pictures = take_pictures(self._further, row, maker.check, maker.encode, size)
+        pictures = {
+            feature.name: take_picture(reads[row], feature, maker.check, maker.encode, size)
+            for feature, reads in self._further
+        }
         return [MadeRecord(row, image_id, self._labels[row], self._entries[row], image, pictures)]
 
 
@@ -110,16 +113,8 @@ def further_reads(
         references: The rows.
         reads: Reads from `start_reads`: of each row, then of each column of additional images.
         schema: The features.
-
-    Raises:
-        ValueError: The reads do not match the rows.
     """
     names, num_rows = picture_columns(references.schema), references.num_rows
-    if len(reads) != num_rows * (1 + len(names)):
-        raise ValueError(
-            f"{num_rows} rows with {len(names)} additional images each need one read per image, "
-            f"got {len(reads)}"
-        )
     places = {
         name: reads[(number + 1) * num_rows : (number + 2) * num_rows]
         for number, name in enumerate(names)
@@ -131,35 +126,8 @@ def further_reads(
     ]
 
 
-def take_pictures(
-    reads: FurtherReads,
-    row: int,
-    check: str,
-    options: EncodeOptions,
-    image_size: tuple[int, int] | None,
-) -> Mapping[str, ImageToStore]:
-    """Return the additional images to store of one row, by feature name.
-
-    An image that the record lacks has no bytes.
-
-    Raises:
-        ImageFault: An image is rejected, and its record with it; its text has the feature.
-    """
-    taken = {}
-    for feature, of_feature in reads:
-        try:
-            read = of_feature[row]
-            data = None if read is NO_PICTURE else read()
-        except ImageFault as fault:
-            # With the feature's name: a record may have several images, and the reject names one
-            # id.
-            raise ImageFault(f"{feature.name}: {fault.what}", fault.reason) from fault
-        taken[feature.name] = take_picture(data, feature, check, options, image_size)
-    return taken
-
-
 def take_picture(
-    data: bytes | None,
+    read: ImageRead,
     feature: Feature,
     check: str,
     options: EncodeOptions,
@@ -168,20 +136,22 @@ def take_picture(
     """Return one additional image to store, without bytes if the record lacks it.
 
     Args:
-        data: The whole file, None without one.
+        read: Its read, `NO_PICTURE` without one.
         feature: The feature.
         check: As for `check_image`.
         options: Those of the images.
         image_size: Height and width of the record's image, as for `encode_mask`.
 
     Raises:
-        ImageFault: The image is rejected; its text has the feature.
+        ImageFault: The image is rejected, and its record with it; its text has the feature.
     """
-    if data is None:
+    if read is NO_PICTURE:
         return NO_IMAGE
     try:
+        data = read()
         if feature.kind == FeatureKind.MASK:
             return ImageToStore(*encode_mask(data, options, check=check, image_size=image_size))
         return store_image(data, options, check=check)
     except ImageFault as fault:
+        # With the feature's name: a record may have several images, and the reject names one id.
         raise ImageFault(f"{feature.name}: {fault.what}", fault.reason) from fault

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from shardwright.transforms.references import (
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.user_code import Picture, Record, UserTransform, apply_all
 from shardwright.transforms.write.image_chunks import make_chunk
-from shardwright.transforms.write.image_reads import NO_PICTURE
+from shardwright.transforms.write.image_reads import NO_PICTURE, ImageRead
 from shardwright.transforms.write.made_records import NO_IMAGE, ImageToStore, MadeRecord
 from shardwright.transforms.write.stored_records import (
     StoredRecords,
@@ -185,14 +186,14 @@ def _encoded(picture: Picture) -> bytes:
     return encode_png(picture) if isinstance(picture, np.ndarray) else picture
 
 
-def _picture(record: Record, feature: Feature) -> bytes | None:
-    """Return an additional image of a record, None without one."""
+def _picture(record: Record, feature: Feature) -> ImageRead:
+    """Return the read of an additional image of a record."""
     picture = record.pictures.get(feature.name)
     if picture is None and feature.default is None:
         raise ImageFault(
             f"a transform returned no picture for {feature.name!r}", RejectReason.BAD_VALUE
         )
-    return None if picture is None else _encoded(picture)
+    return NO_PICTURE if picture is None else partial(_encoded, picture)
 
 
 def _name_of(record: Record) -> str:

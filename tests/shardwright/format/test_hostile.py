@@ -116,7 +116,7 @@ def test_a_shard_beyond_the_count_in_its_name(dataset: Path, count: int) -> None
         manifest["splits"]["train"]["shards"][1]["count"] = count
 
     edit_json(dataset / "manifest.json", edit)
-    with pytest.raises(NotADatasetError, match=f"shard 1 of {count}|count is {count}"):
+    with pytest.raises(NotADatasetError, match=f"shard 1 of {count}|count: expected"):
         sw.open(str(dataset))
 
 

@@ -17,9 +17,9 @@ from shardwright.errors import NotADatasetError, StorageError
 from shardwright.format.manifest import (
     FORMAT_VERSION,
     Manifest,
+    json_bytes,
     read_manifest,
     seal,
-    write_json,
 )
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
@@ -178,5 +178,5 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_json_files_have_a_fixed_form(tmp_path: Path) -> None:
-    write_json(Folder(str(tmp_path)), "a.json", {"b": "é", "a": [1]})
+    Folder(str(tmp_path)).write_bytes("a.json", json_bytes({"b": "é", "a": [1]}))
     assert (tmp_path / "a.json").read_text("utf-8") == '{\n "b": "é",\n "a": [\n  1\n ]\n}\n'

@@ -89,7 +89,7 @@ def test_options_can_be_pickled() -> None:
     assert copy.watched == options.watched == (PolicyFault.EXIF, PolicyFault.BOMB)
 
 
-def test_settings_of_older_datasets_are_still_the_same() -> None:
+def test_settings_state_what_is_not_the_default() -> None:
     settings = options_of().settings["encode"]
     assert settings == {"encode": "keep", "resize": [], "quality": 90}
     settings = options_of("--encode jpeg --resize 8x6 --quality 80").settings["encode"]

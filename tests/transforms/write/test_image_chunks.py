@@ -23,7 +23,7 @@ from shardwright.transforms.write.examples import ExampleEncoder
 from shardwright.transforms.write.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, chunk_bounds
 from shardwright.transforms.write.image_reads import ImageRead, start_reads
 from shardwright.transforms.write.shard_chunks import make_chunks
-from shardwright.transforms.write.stored_records import StoredRecords, image_name, take_pictures
+from shardwright.transforms.write.stored_records import StoredRecords, image_name, take_picture
 from shardwright.transforms.write.write_job import Chunk, ReadRows, WriteJob
 from tests.support.helpers import references
 from tests.support.random_tests import examples
@@ -36,10 +36,9 @@ def test_the_fault_of_a_further_image_names_its_feature() -> None:
     def fail() -> bytes:
         raise ImageFault("it is gone", R.MISSING_FILE)
 
-    left, depth = (Feature(name, FeatureKind.IMAGE) for name in ("left", "depth"))
-    reads = [(left, [lambda: PNG]), (depth, [fail])]
+    depth = Feature("depth", FeatureKind.IMAGE)
     with pytest.raises(ImageFault, match=r"^depth: it is gone") as caught:
-        take_pictures(reads, 0, "header", EncodeOptions(), None)
+        take_picture(fail, depth, "header", EncodeOptions(), None)
     assert caught.value.reason == R.MISSING_FILE
 
 
@@ -140,13 +139,6 @@ def test_a_store_that_fails_is_no_reject() -> None:
 
     with pytest.raises(StorageError, match="the store is down"):
         chunk_from(references(["a"], labelled=True), [read])
-
-
-def test_each_row_needs_a_read() -> None:
-    for number in (0, 1, 3):
-        message = "2 rows with 0 additional images each need one read per image, got"
-        with pytest.raises(ValueError, match=message):
-            chunk_from(references(["a", "b"], labelled=True), [lambda: PNG] * number)
 
 
 def test_the_info_of_a_re_encoded_image_is_that_of_its_stored_bytes(tmp_path: Path) -> None:

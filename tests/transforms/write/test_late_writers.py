@@ -21,7 +21,7 @@ import pytest
 from shardwright.errors import BuildError, ShardwrightError, StorageError
 from shardwright.format import naming
 from shardwright.format.index import ShardSummary
-from shardwright.format.manifest import Manifest, write_json
+from shardwright.format.manifest import Manifest, json_bytes
 from shardwright.format.naming import ShardName
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder, Sink
@@ -140,7 +140,7 @@ def partly(plan: ShardPlan) -> ShardPlan:
 def new_root(path: Path) -> Folder:
     """Return the folder of a build that has begun."""
     root = Folder(str(path))
-    write_json(root, naming.PLAN, {"fingerprint": CLEARANCE.fingerprint})
+    root.write_bytes(naming.PLAN, json_bytes({"fingerprint": CLEARANCE.fingerprint}))
     return root
 
 
