@@ -20,7 +20,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.json_files import Count, Crc32c, load_json, typed
 from shardwright.format.naming import ShardName
 from shardwright.format.parquet import ParquetRows, parquet_bytes
-from shardwright.format.records import OTHER_RECORD, check_frame
+from shardwright.format.records import FRAME_BYTES, OTHER_RECORD, check_frame
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 
@@ -246,7 +246,7 @@ def check_record(row: Mapping[str, Any], frame: bytes) -> None:
 
     The index of an earlier release has no checksum of the record, so the image's is compared.
     """
-    if len(frame) < row["length"]:
+    if len(frame) < max(row["length"], FRAME_BYTES):
         raise RecordFault(row["offset"], "the file ends inside the record", is_truncated=True)
     check_frame(frame, row["offset"], row[_CHECKSUM])
     if row[_CHECKSUM] is None and google_crc32c.value(image_in(row, frame)) != row["crc32c"]:
