@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -46,8 +45,7 @@ class Amount(NamedTuple):
 NOTHING = Amount()
 
 
-@dataclass(frozen=True, slots=True)
-class BuildProgress:
+class BuildProgress(NamedTuple):
     """The state of an OUTPUT at one time.
 
     Attributes:

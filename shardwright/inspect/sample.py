@@ -15,9 +15,8 @@ import heapq
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,8 +38,7 @@ TASK_RECORDS, _READERS = 16, 16
 _COLUMNS = ["id", "label", *CHECKED, "format", "width", "height"]
 
 
-@dataclass(frozen=True, slots=True)
-class SamplePlace:
+class SamplePlace(NamedTuple):
     """A record to read.
 
     Attributes:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,8 +58,7 @@ Exit codes: 0 shown, 1 record missing or unreadable, 2 wrong usage or not a data
 """
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
+class FoundRecord(NamedTuple):
     """A record and its location.
 
     Attributes:

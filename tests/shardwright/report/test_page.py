@@ -198,7 +198,7 @@ def test_a_picture_that_cannot_be_encoded_is_left_out(
     monkeypatch.setattr(pictures, "check_record", lambda *_: None)
     data = bytes(HEADER_BYTES) + example({"image": [png_of(0)]}) + bytes(FOOTER_BYTES)
     place = picture(0).place
-    place = replace(place, row={**place.row, "id": "a", "label": 1})
+    place = place._replace(row={**place.row, "id": "a", "label": 1})
     found = pictures._look(image_classification(), (128, 75), place, data)
     assert found.thumbnail is None
     assert found.signals is not None  # the statistics have it
