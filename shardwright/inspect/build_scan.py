@@ -161,11 +161,9 @@ def find_plan(root: Folder) -> FoundPlan | None:
     # A build that replaces a dataset writes beside it.
     root = root.below(naming.NEXT_DIR if replaces else "")
     stamp = root.info(naming.PLAN)
-    if stamp is None:
+    file = stamp and read_json(root, naming.PLAN, PlanFile, fix="run the build again")
+    if stamp is None or file is None:
         return None
-    file = read_json(root, naming.PLAN, PlanFile, fix="run the build again")
-    if file is None:
-        raise NotADatasetError(f"{root.path(naming.PLAN)} is gone: run the build again")
     return FoundPlan(root, stamp.modified, file, replaces)
 
 
