@@ -166,17 +166,6 @@ def test_an_unlabeled_dataset_without_rejects_or_provenance() -> None:
     assert "Class balance" not in page.headings
 
 
-def test_a_dataset_without_records() -> None:
-    assert "0" in page_of(splits={}, rejects={}, num_inputs=0).texts
-
-
-def test_a_build_that_wrote_nothing_has_a_time() -> None:
-    """An append whose new inputs all are rejects, and shards finished in the second of the plan."""
-    for written in ([[1, 0, 0], [2, 0, 0]], [[0, 1, 9], [0, 2, 18]]):
-        timing = {"planning_s": 1, "writing_s": 2, "reused_shards": 0, "written": written}
-        assert "Time" in page_of(provenance={"timing": timing}).headings
-
-
 def test_a_section_that_fails_says_so_and_the_others_are_there(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
