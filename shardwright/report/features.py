@@ -31,17 +31,13 @@ def classes(data: ReportData) -> Section | None:
 
 def _figures(counts: Sequence[int]) -> Html:
     """Return the figures of classes with these records, the most first."""
-    values: dict[str, object] = {
-        "classes": f"{len(counts):,}",
-        "largest class": f"{counts[0]:,}",
-        "median class": f"{counts[(len(counts) - 1) // 2]:,}",
-        "smallest class": f"{counts[-1]:,}",
+    values = {
+        "largest class": counts[0],
+        "median class": counts[(len(counts) - 1) // 2],
+        "smallest class": counts[-1],
+        "empty classes": counts.count(0),
     }
-    if counts[-1]:
-        values["imbalance"] = f"{counts[0] / counts[-1]:,.3g} x"
-    else:
-        values["empty classes"] = f"{counts.count(0):,}"
-    return cards(values)
+    return cards({name: f"{number:,}" for name, number in values.items()})
 
 
 def objects(data: ReportData) -> Section | None:
