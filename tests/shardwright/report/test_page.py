@@ -119,10 +119,10 @@ def test_figures_splits_classes_and_settings() -> None:
         "3 to 5|4|jpeg 1,500",
         '<b>&"bad"|1|1,500|1,500',
         "empty classes",
-        "encode / quality|90",
-        "encode / resize|none",
-        "stratify|yes",
-        "torch|none",
+        "settings / encode / quality|90",
+        "settings / encode / resize|none",
+        "settings / stratify|yes",
+        "packages / torch|none",
         "corrupt|2",
     ):
         assert f"|{told}|" in f"|{page.text}|", told
