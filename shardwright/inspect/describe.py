@@ -77,7 +77,7 @@ def format_description(manifest: Manifest, dataset: str) -> str:
     """Return what `shardwright inspect` prints."""
     num_shards = len(manifest.named_shards())
     provenance = dict(manifest.provenance)
-    provenance.pop("timing", None)  # the times of all shards, which the report draws
+    provenance.pop("timing", None)  # the times of all shards
     rejects = [[reason, number] for reason, number in manifest.rejects.items()]
     parts = [
         [

@@ -1,4 +1,4 @@
-"""Show the figures of the dataset: its splits, sizes, changes, times, source and settings."""
+"""Show the figures of the dataset: its splits, sizes, changes, source and settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardwright.report.charts import histogram_of
 from shardwright.report.contact_sheet import picture
 from shardwright.report.data import ReportData
 from shardwright.report.markup import Section, cards, charts, gallery, join, note, table
-from shardwright.sizes import counted, show_bytes, show_number, show_seconds
+from shardwright.sizes import counted, show_bytes, show_number
 
 _MAX_ROWS = 2000  # of a table of changes
 _SIZES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
@@ -88,29 +88,10 @@ def changes(data: ReportData) -> Section | None:
     return Section("changes", "Changes", join((note(told), gallery(shown), *tables)))
 
 
-def timing(data: ReportData) -> Section | None:
-    """Return the section of times; None for a dataset whose build did not record them."""
-    found = data.manifest.provenance.get("timing")
-    if found is None:
-        return None
-    values: dict[str, object] = {"planning": show_seconds(found["planning_s"])}
-    if found["written"]:
-        seconds, records, num_bytes = found["written"][-1]
-        values["writing"] = show_seconds(seconds)
-        if seconds >= 1:
-            values["records a second"] = f"{records / seconds:,.0f}"
-            values["bytes a second"] = show_bytes(num_bytes / seconds)
-    told = "Planning is the time until the plan was written, with the start of workers."
-    if found["reused_shards"]:
-        earlier = counted(found["reused_shards"], "shard")
-        told += f" {earlier} of an earlier, interrupted run are not counted."
-    return Section("time", "Time", join((note(told), cards(values))))
-
-
 def provenance(data: ReportData) -> Section:
     """Return the section of the origin and the settings."""
     manifest = data.manifest
-    # Times are in a section of their own.
+    # Of earlier releases: the times of all shards.
     known = {key: value for key, value in manifest.provenance.items() if key != "timing"}
     known |= {"fingerprint": manifest.fingerprint, "settings": manifest.settings}
     return Section("provenance", "Source and settings", table(*pairs_view("Source", known)))

@@ -16,12 +16,12 @@ from shardwright.report.contact_sheet import contact_sheet
 from shardwright.report.data import ReportData
 from shardwright.report.features import classes, feature_list, feature_values, objects
 from shardwright.report.markup import Html, Section, fill, join, name_of, warning
-from shardwright.report.overview import changes, image_sizes, overview, provenance, splits, timing
+from shardwright.report.overview import changes, image_sizes, overview, provenance, splits
 from shardwright.report.problems import duplicates, fixes, quality, rejected
 
 _SECTIONS = (  # pictures before tables
     *(overview, contact_sheet, changes, quality, duplicates, rejected, splits, classes),
-    *(image_sizes, objects, fixes, feature_values, feature_list, timing, provenance),
+    *(image_sizes, objects, fixes, feature_values, feature_list, provenance),
 )
 
 _LINK = '<li><a href="#{anchor}">{title}</a></li>'

@@ -54,6 +54,4 @@ def test_a_build_records_its_times_and_command(tmp_path: Path) -> None:
     timing = provenance["timing"]
     assert (timing["written"][-1][1], timing["reused_shards"]) == (7, 0)
     assert 0 <= timing["planning_s"] < 60
-    page = (out / "report.html").read_text()
-    assert '<h2 id="time">Time</h2>' in page
-    assert provenance["command"] in page
+    assert provenance["command"] in (out / "report.html").read_text()
