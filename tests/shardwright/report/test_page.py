@@ -135,9 +135,22 @@ def test_figures_splits_classes_and_settings() -> None:
 
 def test_names_of_users_are_text_and_never_tags() -> None:
     schema = image_classification().with_class_names((HOSTILE, "--><script>"))
-    page = page_of(name=HOSTILE, schema=schema, rejects={HOSTILE: 1})
+    leak = {"records": 1, "unchecked": 0, "examples": [[HOSTILE, HOSTILE]]}
+    splits = {HOSTILE: SplitInfo(HOSTILE, (), {"duplicates": {HOSTILE: leak}, "labels": {"0": 9}})}
+    manifest = manifest_of(name=HOSTILE, schema=schema, rejects={HOSTILE: 1}, splits=splits)
+    thumbnail = Thumbnail(b"x", "png", 9, 9)
+    shown = picture(0, id=HOSTILE, split=HOSTILE, label=0)
+    data = ReportData(
+        manifest,
+        pictures=[shown],
+        near=[NearPair(HOSTILE, HOSTILE, 1)],
+        paired={HOSTILE: shown},
+        rejects=[RejectedInput(HOSTILE, HOSTILE, HOSTILE, HOSTILE, thumbnail)],
+    )
+    page = page_of(data)
     assert page.tags.count("script") == 1
-    assert "img" not in page.tags
+    assert page.tags.count("img") == 4
+    assert {"Pictures", "Duplicates", "Rejects"} < {*page.headings}
 
 
 def test_the_policy_allows_this_style_and_this_script() -> None:
