@@ -27,7 +27,6 @@ class Progress:
     total_images: int = 0
     total_shards: int = 0
     images: int = 0
-    num_bytes: int = 0
     shards: int = 0
     reused_images: int = 0
     reused_shards: int = 0
@@ -39,7 +38,7 @@ class Progress:
         # Under the lock, or `snapshot` could see new totals with old counts.
         with self._lock:
             self.total_images, self.total_shards = total_images, total_shards
-            self.images = self.num_bytes = self.shards = self.reused_images = self.reused_shards = 0
+            self.images = self.shards = self.reused_images = self.reused_shards = 0
             self.read_records = self.listed = 0
 
     def add_read(self, records: int) -> None:
@@ -55,10 +54,9 @@ class Progress:
                     self.listed += row.num_rows
             yield row
 
-    def add(self, *, images: int = 0, num_bytes: int = 0, shards: int = 0) -> None:
+    def add(self, *, images: int = 0, shards: int = 0) -> None:
         with self._lock:
             self.images += images
-            self.num_bytes += num_bytes
             self.shards += shards
 
     def add_reused(self, *, images: int, shards: int) -> None:
@@ -78,7 +76,7 @@ class Progress:
             if not self.total_shards:
                 self.reused_images, self.reused_shards = found.images, found.shards
             self.total_images, self.total_shards = found.total_images, found.total_shards
-            self.images, self.shards, self.num_bytes = found.images, found.shards, found.num_bytes
+            self.images, self.shards = found.images, found.shards
 
     def snapshot(self) -> Progress:
         with self._lock:

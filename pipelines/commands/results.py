@@ -290,7 +290,7 @@ def _progress_line(counters: Counters, seconds: float) -> str:
             BuildProgress(
                 BuildPhase.WRITING,
                 planned=Amount(counters.total_shards, counters.total_images),
-                done=Amount(counters.shards, counters.images, counters.num_bytes),
+                done=Amount(counters.shards, counters.images),
                 reused=Amount(counters.reused_shards, counters.reused_images),
                 seconds=seconds,
             )

@@ -238,10 +238,10 @@ def refuse_options(options: BuildOptions, schema: ExampleSchema, *, copies: bool
             f"{given[0]} is for images, and {place} has none: leave {given[0]} out, or add a "
             "feature of kind image"
         )
-    if copies and image and options.near.is_on and image.encoding in ("raw", "tensor"):
+    if copies and image and options.near.is_on and image.encoding == "raw":
         raise UsageError(
-            f"--near-duplicates decodes images, and those of INPUT are {image.encoding} pixels: "
-            "leave --near-duplicates out"
+            "--near-duplicates decodes images, and those of INPUT are raw pixels: leave "
+            "--near-duplicates out"
         )
 
 

@@ -263,7 +263,7 @@ def _remote_progress(options: RunOptions) -> Iterator[None]:
 def written_so_far(root: Folder, settings: Mapping[str, Any]) -> Progress | None:
     """Return the progress of a build in OUTPUT, or None before it is planned.
 
-    Images and bytes are derived from the number of finished shards.
+    Images are derived from the number of finished shards.
 
     Raises:
         NotADatasetError: The plan is damaged.
@@ -273,8 +273,8 @@ def written_so_far(root: Folder, settings: Mapping[str, Any]) -> Progress | None
     # Until this job has recorded its plan, there may be that of an earlier build.
     if plan is None or plan.file.settings != settings:
         return None
-    shards, images, num_bytes = plan.progress(time.time()).done
-    return Progress(plan.planned.records, plan.planned.shards, images, num_bytes, shards)
+    done = plan.progress(time.time()).done
+    return Progress(plan.planned.records, plan.planned.shards, done.records, done.shards)
 
 
 def reason_of(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.json_files import Count, Crc32c, load_json, typed
 from shardwright.format.naming import ShardName
 from shardwright.format.parquet import ParquetRows, parquet_bytes
-from shardwright.format.records import check_frame
+from shardwright.format.records import FRAME_BYTES, check_frame
 from shardwright.format.splits import ShardInfo
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
@@ -215,6 +215,6 @@ def parse_index(
 
 def check_record(row: Mapping[str, Any], frame: bytes) -> None:
     """Check that a frame is the record of an index row; raise `RecordFault` if it is not."""
-    if len(frame) < row["length"]:
+    if len(frame) < max(row["length"], FRAME_BYTES):
         raise RecordFault(row["offset"], "the file ends inside the record", is_truncated=True)
     check_frame(frame, row["offset"], row[_CHECKSUM])

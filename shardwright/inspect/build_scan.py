@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -46,8 +45,7 @@ class Amount(NamedTuple):
 NOTHING = Amount()
 
 
-@dataclass(frozen=True, slots=True)
-class BuildProgress:
+class BuildProgress(NamedTuple):
     """The state of an OUTPUT at one time.
 
     Attributes:
@@ -163,11 +161,9 @@ def find_plan(root: Folder) -> FoundPlan | None:
     # A build that replaces a dataset writes beside it.
     root = root.below(naming.NEXT_DIR if replaces else "")
     stamp = root.info(naming.PLAN)
-    if stamp is None:
+    file = stamp and read_json(root, naming.PLAN, PlanFile, fix="run the build again")
+    if stamp is None or file is None:
         return None
-    file = read_json(root, naming.PLAN, PlanFile, fix="run the build again")
-    if file is None:
-        raise NotADatasetError(f"{root.path(naming.PLAN)} is gone: run the build again")
     return FoundPlan(root, stamp.modified, file, replaces)
 
 

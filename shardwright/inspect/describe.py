@@ -73,13 +73,13 @@ def spread_of(numbers: Iterable[int]) -> dict[str, float]:
     return {"min": values[0], "median": median(values), "max": values[-1]} if values else {}
 
 
-def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
-    """Return the description as lines of text."""
-    num_shards = sum(split["num_shards"] for split in description["splits"].values())
+def format_description(manifest: Manifest, dataset: str) -> str:
+    """Return what `shardwright inspect` prints."""
+    num_shards = len(manifest.named_shards())
     rejects = [[reason, number] for reason, number in manifest.rejects.items()]
     parts = [
         [
-            f"{manifest.name} {manifest.version}    {description['dataset']}",
+            f"{manifest.name} {manifest.version}    {dataset}",
             f"{counted(manifest.num_records, 'record')} in {counted(num_shards, 'shard')}, "
             f"{show_bytes(manifest.num_bytes)}, from {counted(manifest.num_inputs, 'input')}",
         ],
@@ -214,6 +214,6 @@ def inspect_command(argv: Sequence[str]) -> int:
     add_version(parser)
     args = parser.parse_args(argv)
     manifest = manifest_of(args)
-    description = describe(manifest, root_of(args).uri)
-    print_safely(to_json(description) if args.json else format_description(manifest, description))
+    place = manifest, root_of(args).uri
+    print_safely(to_json(describe(*place)) if args.json else format_description(*place))
     return EXIT_DONE

@@ -49,7 +49,7 @@ from shardwright.terminal import join_lines, print_safely, say
 LIMITED = ("drift", *CHANGES, "rejects")
 PERCENTAGES = LIMITED[1:]
 _EXAMPLES = 5
-DRIFT, CLASS_SHARES = "Drift, from 0 to 1", "Classes whose share changed"
+_DESCRIBED = ("name", "version", "num_records", "num_bytes")
 _EPILOG = """\
 examples
   shardwright diff monday/ tuesday/
@@ -101,13 +101,14 @@ def compare(old: OpenedDataset, new: OpenedDataset) -> Difference:
     names = (before.schema.class_names, after.schema.class_names)
     changes = compare_rows(*rows, names, with_features=can_compare_hashes(old, new))
     records = {change: len(found) for change, found in changes.rows.items()}
-    summary = compare_manifests(old, new) | {
+    known = compare_manifests(old, new)
+    summary = known | {
         "records": {"same": changes.num_same, **records},
         "examples": {
             name: changes.of(name, _EXAMPLES)["id"].to_pylist() for name in records if records[name]
         },
         "features": changed_features(old, new, changes),
-        "drift": _drift(before, after, *rows),
+        "drift": known["drift"] | _number_drift(*rows),
     }
     return Difference(summary, changes)
 
@@ -164,14 +165,8 @@ def write_ids(changes: RecordChanges, path: str) -> None:
 
 
 def _describe(dataset: OpenedDataset) -> dict[str, Any]:
-    manifest = dataset.manifest
-    return {
-        "dataset": dataset.root.uri,
-        "name": manifest.name,
-        "version": manifest.version,
-        "num_records": manifest.num_records,
-        "num_bytes": manifest.num_bytes,
-    }
+    known = {name: getattr(dataset.manifest, name) for name in _DESCRIBED}
+    return {"dataset": dataset.root.uri, **known}
 
 
 def _compare_schemas(old: ExampleSchema, new: ExampleSchema) -> dict[str, Any]:
@@ -219,26 +214,21 @@ def measure_drift(old: OpenedDataset, new: OpenedDataset) -> dict[str, float]:
         StorageError: An index cannot be read.
     """
     rows = (read_rows(*dataset, NUMBERS) for dataset in (old, new))
-    return _drift(old.manifest, new.manifest, *rows)
+    return compare_manifests(old, new)["drift"] | _number_drift(*rows)
 
 
-def _drift(old: Manifest, new: Manifest, before: pa.Table, after: pa.Table) -> dict[str, float]:
-    """Return the drift of each property that both datasets have, all splits together."""
-    found: Mapping[str, float | None] = {
-        "classes": share_drift(_counts(old, *old.splits), _counts(new, *new.splits)),
-        **{name: number_drift(measured(before, name), measured(after, name)) for name in NUMBERS},
-    }
-    return {name: drift for name, drift in found.items() if drift is not None}
+def _number_drift(before: pa.Table, after: pa.Table) -> dict[str, float]:
+    """Return the drift of each size and length that both datasets have, all splits together."""
+    drift = {name: number_drift(measured(before, name), measured(after, name)) for name in NUMBERS}
+    return {name: found for name, found in drift.items() if found is not None}
 
 
 def format_difference(summary: Mapping[str, Any]) -> str:
     """Return the summary of `compare` as lines of text."""
-    keys = ("dataset", "name", "version", "num_records", "num_bytes")
-    rows = [[which, *(summary[which][key] for key in keys)] for which in ("old", "new")]
-    columns = (texts(""), *map(names, keys[:3]), numbers("records"), sizes("bytes"))
-    views = [TableView("Datasets", columns, rows), *difference_views(summary)]
-    parts = map(as_text, views)
-    return "\n\n".join(join_lines(lines) for lines in parts if lines)
+    rows = [[which, *summary[which].values()] for which in ("old", "new")]
+    columns = (texts(""), *map(names, ("dataset", *_DESCRIBED[:2])), numbers("records"))
+    views = [TableView("Datasets", (*columns, sizes("bytes")), rows), *difference_views(summary)]
+    return "\n\n".join(join_lines(lines) for lines in map(as_text, views) if lines)
 
 
 def difference_views(summary: Mapping[str, Any]) -> list[TableView]:
@@ -252,7 +242,7 @@ def difference_views(summary: Mapping[str, Any]) -> list[TableView]:
     both = (numbers("before"), numbers("now"))
     return [
         *_record_views(summary),
-        TableView(DRIFT, (texts("property"), numbers("drift")), drift),
+        TableView("Drift, from 0 to 1", (texts("property"), numbers("drift")), drift),
         TableView("Splits", (names("split"), *both, numbers("drift of classes")), splits),
         _schema_view(summary["schema"], summary["classes"]),
         _share_view(summary["class_counts"]),
@@ -309,7 +299,7 @@ def _share_view(counts: Mapping[str, list[int]]) -> TableView:
     by_change = sorted(changes, key=lambda name: (-abs(changes[name]), name))
     rows = [[name, *counts[name], round(changes[name], 5)] for name in by_change]
     columns = (names("class"), numbers("before"), numbers("now"), numbers("change of its share"))
-    return TableView(CLASS_SHARES, columns, rows)
+    return TableView("Classes whose share changed", columns, rows)
 
 
 @command

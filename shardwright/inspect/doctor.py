@@ -11,9 +11,8 @@ import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwright.dataset import open_dataset
 from shardwright.errors import UsageError
@@ -56,8 +55,7 @@ Exit codes: 0 measured, 1 dataset unreadable, 2 wrong usage or not a dataset.
 """
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(NamedTuple):
     """The measurements of one dataset.
 
     Attributes:
@@ -267,6 +265,6 @@ def doctor_command(argv: Sequence[str]) -> int:
         "advice": advice(found, args.target),
     }
     print_safely(
-        to_json(asdict(found) | extra) if args.json else format_diagnosis(found, args.target)
+        to_json(found._asdict() | extra) if args.json else format_diagnosis(found, args.target)
     )
     return EXIT_DONE

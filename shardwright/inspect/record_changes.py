@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,18 +46,15 @@ def read_rows(root: Folder, manifest: Manifest, columns: Sequence[str] = _COLUMN
     folder = root.below(manifest.folder)
 
     def read(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
-        return read_live_rows(folder, *shard, list(columns))
+        rows = read_live_rows(folder, *shard, list(columns))
+        return rows.append_column("split", pa.repeat(shard[0].split, len(rows)))
 
-    tables = for_each_shard(manifest.named_shards(), read)
-    rows = pa.concat_tables([pa.schema(map(INDEX_SCHEMA.field, columns)).empty_table(), *tables])
+    schema = pa.schema([*map(INDEX_SCHEMA.field, columns), ("split", pa.string())])
+    rows = pa.concat_tables([schema.empty_table(), *for_each_shard(manifest.named_shards(), read)])
     if "id" in columns:
         place = rows.schema.get_field_index("id")
         rows = rows.set_column(place, "id", rows["id"].cast(pa.large_string()))
-    counts = [split.num_records for split in manifest.splits.values()]
-    splits = pa.array([*manifest.splits], pa.string()).take(
-        np.repeat(np.arange(len(counts)), counts)
-    )
-    return rows.append_column("split", splits)
+    return rows
 
 
 def measured(rows: pa.Table, name: str) -> NDArray[Any]:
@@ -67,8 +63,7 @@ def measured(rows: pa.Table, name: str) -> NDArray[Any]:
     return values[values > 0]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordChanges:
+class RecordChanges(NamedTuple):
     """The rows that differ, by the kind of change.
 
     Attributes:

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,8 +36,7 @@ TASK_RECORDS, _READERS = 16, 16
 _COLUMNS = ["id", "label", *CHECKED, "image_length", "format", "width", "height"]
 
 
-@dataclass(frozen=True, slots=True)
-class SamplePlace:
+class SamplePlace(NamedTuple):
     """A record to read.
 
     Attributes:
@@ -90,8 +86,7 @@ def choose_sample(root: Folder, manifest: Manifest, number: int) -> list[SampleP
         count = min(max(1, share), len(whole))
         shards = [whole[place * len(whole) // count] for place in range(count)]
         among = max(_LEAST_CANDIDATES, _CANDIDATES_A_RECORD * wanted)
-        candidates = _candidates(root, shards, among)
-        places += _chosen([name for name, _ in shards], candidates, wanted)
+        places += _chosen(_candidates(root, shards, among), wanted)
     return places
 
 
@@ -112,8 +107,8 @@ def _numbers(manifest: Manifest, number: int) -> dict[str, int]:
 
 def _candidates(
     root: Folder, shards: Sequence[tuple[ShardName, ShardInfo]], number: int
-) -> list[pa.Table]:
-    """Return `number` index rows of all shards together, among which records are chosen."""
+) -> list[SamplePlace]:
+    """Return `number` records of all shards together, among which some are chosen."""
     most = -(-number // len(shards))
 
     def first_rows(shard: tuple[ShardName, ShardInfo]) -> pa.Table:
@@ -124,26 +119,21 @@ def _candidates(
         filled = pc.and_(pc.greater(rows["image_length"], 0), pc.greater(rows["length"], 0))
         return rows.filter(pc.and_(inside, filled))
 
-    return list(map_reads(first_rows, shards, _READERS))
+    read = zip(shards, map_reads(first_rows, shards, _READERS), strict=True)
+    return [SamplePlace(name, row) for (name, _), rows in read for row in rows.to_pylist()]
 
 
-def _chosen(
-    names: Sequence[ShardName], candidates: Sequence[pa.Table], number: int
-) -> Iterator[SamplePlace]:
-    """Yield the first record of each class by hash, and then of each class in proportion."""
-    rows = pa.concat_tables(candidates)
+def _chosen(candidates: Sequence[SamplePlace], number: int) -> list[SamplePlace]:
+    """Return the first record of each class by hash, and then of each class in proportion."""
     classes: defaultdict[int | None, list[tuple[bytes, int]]] = defaultdict(list)
-    for index, (name, label) in enumerate(
-        zip(rows["id"].to_pylist(), rows["label"].to_pylist(), strict=True)
-    ):
-        digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        classes[label].append((digest, index))
+    for index, (_, row) in enumerate(candidates):
+        name = row["id"].encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(name, digest_size=8).digest()
+        classes[row["label"]].append((digest, index))
     ranked = [
         (rank and (rank + 0.5) / len(found), digest, index)
         for found in classes.values()
         for rank, (digest, index) in enumerate(sorted(found))
     ]
-    places = sorted(index for _, _, index in heapq.nsmallest(number, ranked))
-    ends = list(accumulate(map(len, candidates)))
-    for place, row in zip(places, rows.take(pa.array(places, pa.int64())).to_pylist(), strict=True):
-        yield SamplePlace(names[bisect_right(ends, place)], row)
+    first = heapq.nsmallest(number, ranked)
+    return [candidates[place] for place in sorted(index for _, _, index in first)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +57,7 @@ Exit codes: 0 shown, 1 record missing or unreadable, 2 wrong usage or not a data
 """
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
+class FoundRecord(NamedTuple):
     """A record and its location.
 
     Attributes:
@@ -230,19 +228,17 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
 
 
 def _values_text(manifest: Manifest, feature: Feature | None, values: Values) -> str:
-    texts = [_value_text(value, feature) for value in values[:_SHOWN_VALUES]]
-    names = manifest.schema.names_of(feature) if feature is not None else ()
-    texts = [
-        f"{text} ({names[value]})" if isinstance(value, int) and 0 <= value < len(names) else text
-        for text, value in zip(texts, values, strict=False)
-    ]
+    known = manifest.schema.names_of(feature) if feature is not None else ()
+    shown = ", ".join(_value_text(value, feature, known) for value in values[:_SHOWN_VALUES])
     more = f", ... {counted(len(values), 'value')}" if len(values) > _SHOWN_VALUES else ""
-    return f"[{', '.join(texts)}{more}]" if _is_list(feature, values) else texts[0]
+    return f"[{shown}{more}]" if _is_list(feature, values) else shown
 
 
-def _value_text(value: bytes | int | float, feature: Feature | None) -> str:
-    if not isinstance(value, bytes):
-        return f"{value:g}" if isinstance(value, float) else str(value)
+def _value_text(value: bytes | int | float, feature: Feature | None, known: Sequence[str]) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, int):
+        return f"{value} ({known[value]})" if 0 <= value < len(known) else str(value)
     text = _as_text(value, feature)
     if text is not None:
         return repr(text)

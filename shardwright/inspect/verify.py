@@ -11,15 +11,20 @@ equal to the one of the upload proves the content, too.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from time import monotonic
 
-from shardwright.errors import MissingError, StorageError
+from shardwright.errors import MissingError, RecordFault, StorageError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent, content_of
+from shardwright.format.index import CHECKED, check_record, read_index_of
 from shardwright.format.listed_files import DatasetFault, DatasetFiles, listed_faults
 from shardwright.format.manifest import read_manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.splits import ShardInfo
 from shardwright.format.superseded import companion_content
 from shardwright.inspect.command_parts import (
     EXIT_DONE,
@@ -34,14 +39,15 @@ from shardwright.inspect.faults import (
     Verification,
     limit_faults,
 )
-from shardwright.inspect.shard_check import record_faults
 from shardwright.inspect.strays import find_strays
 from shardwright.inspect.version_check import verify_versions
+from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.terminal import print_safely
 
 DEFAULT_THREADS = 2
+_ROWS = 4096  # of an index, at a time
 _BY_CHECKSUMS, _BY_LENGTHS = "the store's checksums", "lengths alone"
 _EPILOG = """\
 Reads every file, and compares its length and CRC32C with the manifest, and the manifest with its
@@ -156,7 +162,28 @@ class _Checker(DatasetFiles):
             return
         yield DatasetFault.of_file(path, found.fault(stated) or "")
         if path in self._shards:
-            yield from record_faults(self._root, *self._shards[path])
+            yield from _record_faults(self._root, *self._shards[path])
+
+
+def _record_faults(root: Folder, name: ShardName, info: ShardInfo) -> Iterator[DatasetFault]:
+    """Yield the records of a shard that are not those of its index, in the memory of some rows."""
+    try:
+        rows = read_index_of(root, name, info, [*CHECKED])
+    except StorageError:  # a fault of another file: no record is named
+        return
+    some = (batch.to_pylist() for batch in rows.to_batches(max_chunksize=_ROWS))
+    with root.local_copy(name.shard) as copy:
+        num_bytes = os.fstat(copy.fileno()).st_size
+        for number, row in enumerate(chain.from_iterable(some)):
+            # Before memory is taken for it.
+            if not 0 <= row["offset"] <= num_bytes - row["length"]:
+                what = f"its last {counted(info.num_records - number, 'record')} are cut off"
+                yield DatasetFault.of_file(name.shard, what)
+                return
+            try:
+                check_record(row, os.pread(copy.fileno(), row["length"], row["offset"]))
+            except RecordFault as fault:
+                yield DatasetFault(name.shard, number, fault.offset, fault.what)
 
 
 def verify_quickly(dataset: Folder, *, threads: int = DEFAULT_THREADS) -> Verification:

@@ -17,7 +17,6 @@ from shardwright.inspect.command_parts import (
     to_json,
 )
 from shardwright.sizes import counted, show_bytes
-from shardwright.storage.addresses import is_remote
 from shardwright.terminal import print_safely, say
 
 _EPILOG = """\
@@ -79,7 +78,7 @@ def _write(args: argparse.Namespace) -> dict[str, Any]:
     pictures = sample_pictures(files, manifest, args.pictures)
     page = report_html(collect(files, manifest, pictures=pictures, difference=difference)).encode()
     path = args.output or f"{manifest.name}-report.html"
-    folder, filename = path.rpartition("/")[::2] if is_remote(path) else os.path.split(path)
+    folder, filename = os.path.split(path)
     root_of(args, folder or ".").write_bytes(filename, page)
     shown = sum(picture.thumbnail is not None for picture in pictures)
     return {"report": path, "num_bytes": len(page), "pictures": shown}

@@ -53,9 +53,7 @@ def figure(
     """
     sides: dict[str, object] = {}
     if image is not None:
-        is_tiny = max(image.width, image.height) <= 48
         sides = {"src": image.url, "width": image.width, "height": image.height}
-        sides["class_"] = "tiny" if is_tiny else None
     label = told.get("label")
     shown = tag("img", alt=f"{name}, {label}" if label else name, **sides)
     # An id has characters that are escaped: as JSON it is exact.

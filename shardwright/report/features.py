@@ -14,7 +14,7 @@ from shardwright.inspect.views import names, numbers, shares, texts
 from shardwright.report.charts import histogram, histogram_of
 from shardwright.report.data import ReportData
 from shardwright.report.markup import Html, Section, cards, charts, join, note, table
-from shardwright.report.pictures import DrawnBox, box_features
+from shardwright.report.pictures import box_features
 from shardwright.sizes import counted, show_number
 
 _DRAWN = 60  # features with a chart
@@ -31,17 +31,13 @@ def classes(data: ReportData) -> Section | None:
 
 def _figures(counts: Sequence[int]) -> Html:
     """Return the figures of classes with these records, the most first."""
-    values: dict[str, object] = {
-        "classes": f"{len(counts):,}",
-        "largest class": f"{counts[0]:,}",
-        "median class": f"{counts[(len(counts) - 1) // 2]:,}",
-        "smallest class": f"{counts[-1]:,}",
+    values = {
+        "largest class": counts[0],
+        "median class": counts[(len(counts) - 1) // 2],
+        "smallest class": counts[-1],
+        "empty classes": counts.count(0),
     }
-    if counts[-1]:
-        values["imbalance"] = f"{counts[0] / counts[-1]:,.3g} x"
-    else:
-        values["empty classes"] = f"{counts.count(0):,}"
-    return cards(values)
+    return cards({name: f"{number:,}" for name, number in values.items()})
 
 
 def objects(data: ReportData) -> Section | None:
@@ -52,7 +48,8 @@ def objects(data: ReportData) -> Section | None:
         return None
     areas: dict[int | None, list[float]] = defaultdict(list)
     for box in (box for some in boxes for box in some):
-        areas[box.label].append(_area(box))
+        area = max(box.bottom - box.top, 0) * max(box.right - box.left, 0)
+        areas[box.label].append(area)
     labels = next((labels for _, labels in box_features(data.manifest.schema) if labels), None)
     known = data.manifest.schema.names_of(labels) if labels else ()
     most = max(map(len, areas.values()))
@@ -74,10 +71,6 @@ def objects(data: ReportData) -> Section | None:
         table("Boxes by class", (*columns, shares("of the most frequent class")), rows),
     )
     return Section("objects", "Boxes", join(parts))
-
-
-def _area(box: DrawnBox) -> float:
-    return max(box.bottom - box.top, 0) * max(box.right - box.left, 0)
 
 
 def feature_values(data: ReportData) -> Section | None:

@@ -1,4 +1,4 @@
-"""Show the figures of the dataset: its splits, sizes, changes, times, source and settings."""
+"""Show the figures of the dataset: its splits, sizes, changes, source and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwright.inspect.views import pairs_view
 from shardwright.report.charts import histogram_of
 from shardwright.report.contact_sheet import picture
 from shardwright.report.data import ReportData
-from shardwright.report.markup import Section, cards, charts, gallery, join, more, note, table
+from shardwright.report.markup import Section, cards, charts, gallery, join, note, table
 from shardwright.sizes import counted, show_bytes, show_number
 
 _MAX_ROWS = 2000  # of a table of changes
@@ -91,11 +91,9 @@ def changes(data: ReportData) -> Section | None:
 def provenance(data: ReportData) -> Section:
     """Return the section of the origin and the settings."""
     manifest = data.manifest
-    known = dict(manifest.provenance)
-    packages = known.pop("packages", {})
-    origin = {**known, "fingerprint": manifest.fingerprint}
-    parts = [table(*pairs_view("Source", origin))]
-    for title, values in (("Settings", manifest.settings), ("Versions", packages)):
-        if values:
-            parts.append(more(title, table(*pairs_view(title, values))))
-    return Section("provenance", "Source and settings", join(parts))
+    known = {
+        **manifest.provenance,
+        "fingerprint": manifest.fingerprint,
+        "settings": manifest.settings,
+    }
+    return Section("provenance", "Source and settings", table(*pairs_view("Source", known)))

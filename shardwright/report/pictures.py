@@ -119,10 +119,9 @@ def read_pictures(
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         found = [one for some in pool.map(read, tasks) for one in some]
     total = sum(one.num_bytes for one in found)
-    if total > most:  # without some thumbnails, evenly spread over splits and classes
-        by_class = sorted((one.split, one.label or 0, place) for place, one in enumerate(found))
+    if total > most:  # without some thumbnails, evenly spread over the splits
         kept = int(len(found) * most / total)
-        shown = {by_class[number * len(found) // kept][2] for number in range(kept)}
+        shown = {number * len(found) // kept for number in range(kept)}
         for place in {*range(len(found))} - shown:
             found[place] = found[place]._replace(thumbnail=None, masks=())
     return found

@@ -18,7 +18,7 @@ from shardwright.format.manifest import Manifest
 from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.inspect import record_changes as changes
 from shardwright.inspect.build_scan import Amount, BuildPhase, BuildProgress
-from shardwright.inspect.describe import describe, format_description
+from shardwright.inspect.describe import format_description
 from shardwright.inspect.sample import sample_size, sampled_shards
 from shardwright.inspect.stats import format_statistics, statistics_json
 from shardwright.inspect.watch import show_line
@@ -148,7 +148,7 @@ def test_a_dataset_of_nothing(shards: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             page = report_html(ReportData(each))
-            described = format_description(each, describe(each, "out"))
+            described = format_description(each, "out")
             told = [format_statistics(each), json.dumps(statistics_json(each)), described]
         assert "cannot be shown" not in page
         shown = re.sub(r"(?s)<script>.*?</script>", "", page)

@@ -114,7 +114,7 @@ def write_records(plan: ShardPlan, job: WriteJob) -> Callable[[], Written]:
 def _write(chunk: Chunk, rows: WrittenRows, sink: Sink) -> None:
     rows.add(chunk, sink.num_bytes)
     sink.write(chunk.framed.pieces)
-    PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes))
+    PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects))
 
 
 def _finish(

@@ -154,7 +154,7 @@ class _EncodeFn(beam.DoFn):
             yield pvalue.TaggedOutput(_REJECTS, (name.shard, packed))
         for name_of_fix, number in chunk.fixes.items():
             count(f"fixed_{name_of_fix}", number)
-        PROGRESS.add(images=references.num_rows, num_bytes=sum(chunk.image_bytes))
+        PROGRESS.add(images=references.num_rows)
 
 
 def cut_plan(plan: ShardPlan) -> Iterator[_PlannedChunk]:

@@ -55,7 +55,7 @@ def test_plain_lines_every_ten_seconds(capfd: pytest.CaptureFixture[str], clock:
         clock.move_to(10)
         progress.start(total_images=100, total_shards=4)
         clock.move_to(10)
-        progress.add(images=50, num_bytes=50_000, shards=2)
+        progress.add(images=50, shards=2)
         clock.move_to(20)
     assert capfd.readouterr().err.splitlines() == [
         "shardwright: planning",
@@ -147,7 +147,7 @@ def test_a_line_on_a_terminal_goes_away(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_line_counts_images_and_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Progress()
     progress.start(total_images=10, total_shards=2)
-    progress.add(images=5, num_bytes=10, shards=1)
+    progress.add(images=5, shards=1)
 
     def show(output: list[bytes]) -> None:
         with ProgressDisplay(progress):

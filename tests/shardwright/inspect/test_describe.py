@@ -31,7 +31,7 @@ def manifest_of(sizes: list[tuple[int, int]], class_names: Any = ("a", "b")) -> 
 
 
 def text_of(manifest: Manifest) -> str:
-    return format_description(manifest, describe(manifest, "x"))
+    return format_description(manifest, "x")
 
 
 def test_json(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
