@@ -95,7 +95,7 @@ class ColumnReader:
             wanted = [(each, pixels if each in self.masks else form) for each, form in wanted]
         if image is not None and image.boxes is not None:
             requested = [feature for feature, _ in wanted]
-            self.objects = ObjectLists.of(image.boxes, requested, flips=image.flip)
+            self.objects = ObjectLists(image.boxes, requested, flips=image.flip)
             wanted = self.objects.encodings(wanted)
         self._class_texts = [name.encode("utf-8", "surrogatepass") for name in schema.class_names]
         self.image = next(

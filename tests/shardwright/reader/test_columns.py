@@ -10,9 +10,8 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault, parse_example, varint
-from shardwright.reader.class_encodings import MultiHot, OneHot
 from shardwright.reader.columns import ColumnReader
-from shardwright.reader.encodings import Dense, Encoding, Text
+from shardwright.reader.encodings import Dense, Encoding, MultiHot, OneHot, Text
 from shardwright.reader.options import features_of
 from tests.support import damage
 from tests.support.column_records import CLASSES, GARDEN, RECORD, SCHEMA, fill, plain, record

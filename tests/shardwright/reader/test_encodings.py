@@ -12,8 +12,7 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind, Source
-from shardwright.reader.class_encodings import MultiHot, OneHot
-from shardwright.reader.encodings import Dense, Encoding, Text
+from shardwright.reader.encodings import Dense, Encoding, MultiHot, OneHot, Text
 
 CLASSES = ("ape", "bee", "Löwe")
 LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)

@@ -119,7 +119,7 @@ def test_mixed_datasets_need_equal_features_only_where_they_are_read(uneven: str
     manifest = replace(source.manifest, schema=replace(schema, features=fewer))
     sources = [source, replace(source, manifest=manifest)]
 
-    assert Corpus.of(sources, "train", ["image", "label"]).num_records == 2 * 30
+    assert Corpus(sources, "train", ["image", "label"]).num_records == 2 * 30
     for names in (None, ["image", "id"]):
         with pytest.raises(UsageError, match=r"\(id\): leave them out of features="):
-            Corpus.of(sources, "train", names)
+            Corpus(sources, "train", names)
