@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 from shardwright.errors import UsageError
 from shardwright.reader.options import ReaderOptions
@@ -80,7 +79,8 @@ def check_hosts(
             index,
             count,
         )
-    worker = None if is_divided else _torch_worker()
+    data = None if is_divided else sys.modules.get("torch.utils.data")
+    worker = data and data.get_worker_info()
     if worker is not None and worker.num_workers > 1 and options.host_count == 1:
         _warn(
             told,
@@ -134,11 +134,6 @@ def _of_tensorflow() -> Process | None:
         return Process(int(task["index"]), len(workers), _TENSORFLOW)
     except (ValueError, KeyError, TypeError):  # of another kind: it is TensorFlow's to say so
         return None
-
-
-def _torch_worker() -> Any:
-    data = sys.modules.get("torch.utils.data")
-    return None if data is None else data.get_worker_info()
 
 
 def _is_in_accelerate() -> bool:
