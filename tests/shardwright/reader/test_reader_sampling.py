@@ -39,7 +39,7 @@ def assert_even(names: Iterable[str]) -> None:
 @pytest.mark.parametrize(("sampling", "shares"), [
     (sw.ClassBalanced(), {"ape": 0.5, "bee": 0.5}),
     (sw.ClassWeights({"ape": 1, "bee": 3}), {"ape": 0.25, "bee": 0.75}),
-    (sw.ClassWeights([1, 0]), {"ape": 1.0}),
+    (sw.ClassWeights({"ape": 1, "bee": 0}), {"ape": 1.0}),
 ], ids=str)  # fmt: skip
 def test_class_weights(uneven: str, sampling: Any, shares: dict[str, float]) -> None:
     options: dict[str, Any] = {"global_batch_size": 8, "remainder": "carry", "epochs": 40}
