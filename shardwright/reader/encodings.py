@@ -1,6 +1,6 @@
 """Encode features as columns of a batch, for users who want another form than the stored one.
 
-    features={"image": None, "label": OneHot(), "tags": MultiHot(vocabulary=["cat", "dog"]),
+    features={"image": None, "label": OneHot(), "tags": MultiHot(),
               "boxes": Dense(16)}
 
 An encoding is a frozen dataclass. It checks its arguments when created, and the feature in
@@ -12,8 +12,8 @@ Users need not ask for the encodings of tensors, bags of words and decoded masks
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -29,7 +29,6 @@ from shardwright.reader.values import (
     BYTE_STRINGS,
     INTEGERS,
     SparseColumn,
-    as_bytes,
     as_text,
     bag_of,
     blank_value,
@@ -166,15 +165,13 @@ class OneHot(Encoding):
 
     def encode(self, feature: Feature, values: Values) -> Any:
         """Return the indices of the ones."""
-        return [self._place(feature, value) for value in values]
-
-    def _place(self, feature: Feature, value: Any) -> int:
-        if not 0 <= value < self._length:
-            raise ExampleFault(
-                f"feature {feature.name!r} is {value}; "
-                f"labels of {counted(self._length, 'class')} are 0 to {self._length - 1}"
-            )
-        return int(value)
+        for value in values:
+            if not 0 <= value < self._length:
+                raise ExampleFault(
+                    f"feature {feature.name!r} is {value}; "
+                    f"labels of {counted(self._length, 'class')} are 0 to {self._length - 1}"
+                )
+        return [*map(int, values)]
 
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         del feature
@@ -190,69 +187,26 @@ class MultiHot(OneHot):
     A bag of words has 1 at the index of each word that occurs.
 
     Attributes:
-        num_classes: n, for integers from 0 to n - 1. Without it and a vocabulary, n is the number
-            of the feature's own classes.
-        vocabulary: All possible values, text or integers, in the order of a row.
+        num_classes: n, for integers from 0 to n - 1; None for the number of the feature's own
+            classes.
     """
 
-    vocabulary: Sequence[str] | Sequence[int] | None = field(default=None, repr=False)
-    _places: Mapping[bytes | int, int] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def __post_init__(self) -> None:
-        OneHot.__post_init__(self)
-        if self.vocabulary is None:
-            return
-        if self.num_classes is not None:
-            raise UsageError(
-                f"MultiHot(num_classes={self.num_classes}, vocabulary=...): give one of the two"
-            )
-        words = _check_vocabulary(self.vocabulary)
-        object.__setattr__(self, "vocabulary", words)
-        places = {
-            as_bytes(word) if isinstance(word, str) else word: place
-            for place, word in enumerate(words)
-        }
-        object.__setattr__(self, "_places", places)
-
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
-        if self.vocabulary is not None:
-            texts = isinstance(self.vocabulary[0], str)
-            check_kind(
-                f"MultiHot with {'a text' if texts else 'an integer'} vocabulary",
-                feature,
-                BYTE_STRINGS if texts else INTEGERS,
-            )
-            return self
         if feature.kind in BYTE_STRINGS:
-            raise UsageError(f"feature {feature.name!r} is text: pass MultiHot(vocabulary=[...])")
+            raise UsageError(
+                f"feature {feature.name!r} is text: give it the kind multi_label in the schema of "
+                "the build, which numbers its values"
+            )
         if feature.kind != FeatureKind.BAG_OF_WORDS:
             check_kind("MultiHot", feature, INTEGERS)
         return (
             self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
         )
 
-    @property
-    def _length(self) -> int:
-        return self.num_classes or len(self._places)
-
     def encode(self, feature: Feature, values: Values) -> Any:
         if feature.kind == FeatureKind.BAG_OF_WORDS:
             return bag_of(feature, values, self._length)[0]
         return OneHot.encode(self, feature, values)
-
-    def _place(self, feature: Feature, value: Any) -> int:
-        if not self._places:
-            return OneHot._place(self, feature, value)
-        place = self._places.get(value)
-        if place is None:
-            shown = as_text(value) if isinstance(value, bytes) else value
-            raise ExampleFault(
-                f"feature {feature.name!r} holds {shown!r}, "
-                f"which is not in MultiHot's vocabulary of {self._length}"
-            )
-        return place
 
 
 def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) -> int:
@@ -261,25 +215,6 @@ def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) 
     raise UsageError(
         f"feature {feature.name!r} has no class names: pass {encoding}(num_classes=...)"
     )
-
-
-def _check_vocabulary(vocabulary: Any) -> tuple[str, ...] | tuple[int, ...]:
-    words = (
-        tuple(vocabulary)
-        if isinstance(vocabulary, Sequence) and not isinstance(vocabulary, (str, bytes))
-        else ()
-    )
-    kinds = {type(word) for word in words}
-    if kinds not in ({str}, {int}):
-        raise UsageError(
-            f"MultiHot(vocabulary={vocabulary!r:.80}) must be a list of strings or of integers"
-        )
-    if len(set(words)) < len(words):
-        twice = next(word for word in words if words.count(word) > 1)
-        raise UsageError(
-            f"MultiHot's vocabulary has {twice!r} more than once: values must be unique"
-        )
-    return words
 
 
 @dataclass(frozen=True, slots=True)

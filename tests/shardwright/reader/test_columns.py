@@ -34,7 +34,7 @@ def test_all_features_as_stored() -> None:
 
 def test_encodings_by_name() -> None:
     features = {
-        "tags": MultiHot(vocabulary=["b", "a", "c"]), "label": OneHot(), "image": None,
+        "tags": Dense(3, fill=b"-"), "label": OneHot(), "image": None,
         "boxes": Dense(4, fill=-1), "scores": Dense(2), "caption": Text(), "id": None,
     }  # fmt: skip
     columns = ColumnReader(SCHEMA, features)
@@ -43,7 +43,7 @@ def test_encodings_by_name() -> None:
     assert list(batch) == [feature.name for feature in columns.features] == names
     assert columns.encodings["label"] == OneHot(3)
     assert plain(batch) == {
-        "tags": [[1, 1, 0], [0, 0, 0]], "label": [[0, 0, 1], [1, 0, 0]],
+        "tags": [[b"a", b"b", b"-"], [b"-"] * 3], "label": [[0, 0, 1], [1, 0, 0]],
         "boxes": [[1, 2, 3, -1], [-1, -1, -1, -1]], "caption": ["schön"] * 2,
         "id": ["a/Löwe.png"] * 2, "scores": [[0.25, 0.5], [0, 0]],
     }  # fmt: skip
