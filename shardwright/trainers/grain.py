@@ -86,7 +86,7 @@ class GrainIterator(grain.DatasetIterator[Batch]):
         Raises:
             UsageError: The state is of other records or another order.
         """
-        saved = self._reader.checked_state(state)
+        saved = self._reader._checked_state(state)
         self._end()
         # A state of the reader itself has no end of a pass.
         stop = state.get(_STOP, self._reader.steps.pass_end(saved.position))

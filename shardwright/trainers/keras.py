@@ -55,7 +55,7 @@ class ResumeTraining(keras.callbacks.Callback):
         self._folder = Folder.at(directory)
         self._saved = self._read()
         if self._saved is not None:
-            reader.go_to(reader.checked_state(self._saved["reader"]).position)
+            reader.go_to(reader._checked_state(self._saved["reader"]).position)
         # Of the epoch that `fit` is in. The reader's own one is that of batches made ahead.
         self._position = reader.position
         self._num_steps = 0  # done in this epoch

@@ -130,7 +130,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
                 the workers or the batch size are others now.
         """
         reader, worker = self._here(), get_worker_info()
-        saved = reader.checked_state(state)
+        saved = reader._checked_state(state)
         share = state.get(_SHARE_KEY)
         if share is not None and (
             worker is None or {**self._share(worker), "stop": share["stop"]} != share
