@@ -104,7 +104,8 @@ class ResumeTraining(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         del logs
-        if self._num_steps == self._steps_per_epoch:  # else another callback has stopped it
+        # Fewer if another callback has stopped it, and more if `steps_per_execution` is no divisor.
+        if self._num_steps >= self._steps_per_epoch:
             self._move()
             self._save(epoch + 1)
 
