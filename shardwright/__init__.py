@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from shardwright.images.normalize import normalize, normalizer
     from shardwright.images.specs import DecodedImage, EvalImage, MultiCrop, TrainImage
     from shardwright.pins import pin, unpin
-    from shardwright.reader.class_encodings import MultiHot, OneHot
-    from shardwright.reader.encodings import Dense, Text
+    from shardwright.reader.encodings import Dense, MultiHot, OneHot, Text
     from shardwright.reader.reader import Reader
     from shardwright.reader.record_reader import BadRecord
     from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
@@ -48,8 +47,8 @@ _MODULES = {
     "EvalImage": "images.specs",
     "Manifest": "format.manifest",
     "MultiCrop": "images.specs",
-    "MultiHot": "reader.class_encodings",
-    "OneHot": "reader.class_encodings",
+    "MultiHot": "reader.encodings",
+    "OneHot": "reader.encodings",
     "Reader": "reader.reader",
     "RecordWeights": "reader.sampling",
     "SparseColumn": "reader.values",

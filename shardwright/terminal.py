@@ -25,10 +25,11 @@ _live: TextIO | None = None  # the terminal that shows a line in place
 
 def visible(text: str) -> str:
     """Return a text with escapes for the characters that cannot be seen; keeps tabs and lines."""
-    return _UNSEEN.sub(lambda found: _escape(ord(found[0])), text)
+    return _UNSEEN.sub(_escape, text)
 
 
-def _escape(code: int) -> str:
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 

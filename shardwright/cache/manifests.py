@@ -8,54 +8,29 @@ import logging
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from shardwright.cache.settings import CacheSettings
-from shardwright.errors import (
-    CredentialsError,
-    LinkError,
-    NotADatasetError,
-    StorageError,
-    ThrottledError,
-    TimedOutError,
-    UnreachableError,
-)
+from shardwright.errors import LinkError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.versions import LATEST, VersionKey, is_version, read_version
 from shardwright.storage.addresses import parse_address
+from shardwright.storage.clients import client_for
 from shardwright.storage.folder import Folder
 from shardwright.storage.links import no_follow
 
 _CURRENT = "current"
-_OFFLINE = (UnreachableError, TimedOutError, ThrottledError, CredentialsError)
 _LOG = logging.getLogger("shardwright.cache")
 
 
 def dataset_folder(settings: CacheSettings, root: Folder) -> str:
     """Return the cache's folder for a dataset, which differs by endpoint as well as address."""
-    key = hashlib.blake2b(
-        json.dumps([root.uri, _endpoint(root)]).encode(), digest_size=8
-    ).hexdigest()
+    config = client_for(parse_address(root.uri).store, root.options).config
+    keys = ("endpoint", "base_url", "account_name")
+    endpoint = next((config[key] for key in keys if config.get(key)), "")
+    key = hashlib.blake2b(json.dumps([root.uri, endpoint]).encode(), digest_size=8).hexdigest()
     return os.path.join(settings.folder, f"{naming.dataset_name_for(root.uri)}-{key}")
-
-
-def _endpoint(root: Folder) -> str:
-    """Return the endpoint as far as known without credentials, which a warm cache does not need."""
-    store = parse_address(root.uri).store
-    values = root.options.for_store(store)
-    if store.startswith("s3://"):
-        return (
-            values.get("endpoint")
-            or os.environ.get("AWS_ENDPOINT_URL_S3")
-            or os.environ.get("AWS_ENDPOINT_URL")
-            or ""
-        )
-    if store.startswith("gs://"):
-        return values.get("base_url") or os.environ.get("STORAGE_EMULATOR_HOST") or ""
-    return values.get("endpoint") or values.get("account_name") or ""
 
 
 def build_key(manifest: Manifest) -> str:
@@ -76,9 +51,9 @@ def build_key(manifest: Manifest) -> str:
 
 
 def keep_manifest(local: Folder, manifest: Manifest) -> None:
-    """Write the manifest and the name of the newest build, for use while the store is unreachable.
+    """Write the manifest, by which `forget_dataset` knows a dataset, and the newest build.
 
-    If it cannot be written, as in the cache of another user, there is a warning.
+    It may be impossible, as in the cache of another user.
 
     Raises:
         LinkError: The folder is a link.
@@ -89,7 +64,7 @@ def keep_manifest(local: Folder, manifest: Manifest) -> None:
     except LinkError:
         raise
     except StorageError as error:
-        _LOG.warning("%s; without the store, this dataset cannot be read", error)
+        _LOG.debug("a manifest is not cached: %s", error)
 
 
 def read_current(dataset: str) -> str | None:
@@ -99,37 +74,6 @@ def read_current(dataset: str) -> str | None:
             return file.read()
     except FileNotFoundError:
         return None
-
-
-def read_manifest_or_cached(
-    root: Folder, settings: CacheSettings, version: VersionKey = LATEST
-) -> Manifest:
-    """Return a version's manifest, from the cache with a warning if the store is unreachable.
-
-    The cache has the version that was last read.
-
-    Raises:
-        NotADatasetError: The store has no finished dataset there.
-        StorageError: The store cannot be read, and the manifest is not in the cache.
-    """
-    try:
-        return read_version(root, version)
-    except _OFFLINE as error:
-        folder = dataset_folder(settings, root)
-        try:
-            manifest = read_manifest(Folder(folder, top=settings.folder))
-            kept = os.lstat(os.path.join(folder, naming.MANIFEST)).st_mtime
-        except (NotADatasetError, FileNotFoundError):  # not cached, or by another release
-            raise error from None
-        # Another version is in the cache: none at all is better than the wrong records.
-        if not is_version(manifest, version):
-            raise
-        _LOG.warning(
-            "%s; continuing offline with the cached shards (manifest of %s)",
-            error,
-            time.strftime("%F %H:%M", time.localtime(kept)),
-        )
-        return manifest
 
 
 def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> None:

@@ -28,13 +28,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shardwright.cache.manifests import (
-    build_key,
-    dataset_folder,
-    keep_manifest,
-    read_current,
-    read_manifest_or_cached,
-)
+from shardwright.cache.manifests import build_key, dataset_folder, keep_manifest, read_current
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.errors import (
     ChangedError,
@@ -47,7 +41,7 @@ from shardwright.format.contents import file_crc32c
 from shardwright.format.index import parse_index, read_index_of
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
-from shardwright.format.versions import LATEST, VersionKey
+from shardwright.format.versions import LATEST, VersionKey, read_version
 from shardwright.sizes import counted, show_bytes
 from shardwright.storage.cancellation import cancelable, pause, result_of
 from shardwright.storage.downloads import download
@@ -77,20 +71,19 @@ class ShardCache:
 
     Attributes:
         root: The folder of its files in the store.
-        manifest: That of the version; from the cache, with a warning, if the store is unreachable.
+        manifest: That of the version.
         max_bytes: The cap of the whole cache.
 
     Raises:
         NotADatasetError: There is no finished dataset.
-        StorageError: The store cannot be read, and the manifest is not in the cache; or the cache's
-            folder cannot be made.
+        StorageError: The store cannot be read, or the cache's folder cannot be made.
     """
 
     def __init__(
         self, dataset: Folder, settings: CacheSettings | None = None, version: VersionKey = LATEST
     ) -> None:
         self._settings = settings = settings or CacheSettings.of()
-        self.manifest = manifest = read_manifest_or_cached(dataset, settings, version)
+        self.manifest = manifest = read_version(dataset, version)
         self.root = dataset.below(manifest.folder)
         self.max_bytes = settings.open()
         self._shards = dict(manifest.named_shards())

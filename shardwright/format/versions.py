@@ -133,11 +133,6 @@ def created_at(manifest: Manifest) -> datetime:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def is_version(manifest: Manifest, version: VersionKey) -> bool:
-    """Return whether a manifest may be that of a version, as far as it says by itself."""
-    return version == LATEST or number_of(manifest) == version
-
-
 def read_versions(root: Folder) -> Iterator[Manifest]:
     """Yield all versions that are not collected, the newest first. Raises as `read_version`."""
     return _newest_first(root, version_numbers(root)[-1])

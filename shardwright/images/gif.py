@@ -241,7 +241,10 @@ def _first_frame(data: bytes) -> FirstFrame:
     colors = np.frombuffer(table[: len(table) // 3 * 3], np.uint8).reshape(-1, 3).copy()
     if (index := _transparent(data, extensions)) is not None:
         colors[index : index + 1] = 0  # nothing, if there is no such color
-    return FirstFrame(frame, data[frame.codes : end], colors, *_largest_frame(data, end, frame))
+    later = [start for start, _ in whole_gif_blocks(data, end) if data[start] == IMAGE]
+    frames = [frame, *(gif_frame(data, start) for start in later)]
+    height, width = max(each.height for each in frames), max(each.width for each in frames)
+    return FirstFrame(frame, data[frame.codes : end], colors, height, width)
 
 
 def decode_frame(first: FirstFrame) -> NDArray[np.uint8]:
@@ -280,13 +283,3 @@ def _transparent(data: bytes, extensions: list[int]) -> int | None:
         if data[pos + 1] == GRAPHIC_CONTROL and data[pos + 2] == 4:
             index = data[pos + 6] if data[pos + 3] & _HAS_TRANSPARENCY else None
     return index
-
-
-def _largest_frame(data: bytes, pos: int, first: GifFrame) -> tuple[int, int]:
-    """Return the greatest height and width of the first frame and complete frames from `pos` on."""
-    height, width = first.height, first.width
-    for start, _ in whole_gif_blocks(data, pos):
-        if data[start] == IMAGE:
-            frame = gif_frame(data, start)
-            height, width = max(height, frame.height), max(width, frame.width)
-    return height, width

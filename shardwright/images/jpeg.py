@@ -267,7 +267,12 @@ def _decode(data: bytes | memoryview, options: dict[str, Any]) -> NDArray[np.uin
     except ValueError as error:
         # libjpeg's first warning is raised as the error: of a damaged scan it would be another one.
         lost = _STRAY_BYTES not in str(error) or _before_restart(str(error))
-        if lost or not _has_end(bytes(data)):
+        whole = bytes(data)
+        # An end marker behind the first scan, not that of a thumbnail.
+        scan = next(
+            (end for marker, _, end in header_segments(whole) if marker == SCAN), len(whole)
+        )
+        if lost or whole.find(_EOI, scan) < 0:
             raise _fault(error) from error
     try:
         # The first warning was of stray bytes at the end: no pixel before them was damaged.
@@ -320,12 +325,6 @@ def _repaired(data: bytes) -> bytes:
             body = body[:9] + b"\1" + body[10:]
         kept.append(body)
     return b"".join((*kept, data[end:]))
-
-
-def _has_end(data: bytes) -> bool:
-    """Return whether an end-of-image marker, not a thumbnail's, follows the first scan."""
-    scan = next((end for marker, _, end in header_segments(data) if marker == SCAN), len(data))
-    return data.find(_EOI, scan) >= 0
 
 
 def _rgb_of_cmyk(cmyk: NDArray[np.uint8], data: bytes) -> NDArray[np.uint8]:

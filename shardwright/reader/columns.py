@@ -95,7 +95,7 @@ class ColumnReader:
             wanted = [(each, pixels if each in self.masks else form) for each, form in wanted]
         if image is not None and image.boxes is not None:
             requested = [feature for feature, _ in wanted]
-            self.objects = ObjectLists.of(image.boxes, requested, flips=image.flip)
+            self.objects = ObjectLists(image.boxes, requested, flips=image.flip)
             wanted = self.objects.encodings(wanted)
         self._class_texts = [name.encode("utf-8", "surrogatepass") for name in schema.class_names]
         self.image = next(
@@ -157,22 +157,18 @@ class ColumnReader:
             if type(encoding) is Encoding and column.dtype == labels.dtype:
                 column[:] = labels
                 continue
+            is_text, texts = feature.source == Source.LABEL_TEXT, self._class_texts
             for row, label in enumerate(labels.tolist()):
                 try:
-                    column[row] = encoding.encode(feature, [self._indexed_value(feature, label)])
+                    if is_text and not 0 <= label < len(texts):
+                        raise ExampleFault(
+                            f"feature {feature.name!r} is the name of label {label}, "
+                            f"but there are {counted(len(texts), 'class')}"
+                        )
+                    column[row] = encoding.encode(feature, [texts[label] if is_text else label])
                 except ExampleFault as fault:
                     faults.setdefault(row, fault)
         return faults
-
-    def _indexed_value(self, feature: Feature, label: int) -> int | bytes:
-        if feature.source == Source.LABEL:
-            return label
-        if not 0 <= label < len(self._class_texts):
-            raise ExampleFault(
-                f"feature {feature.name!r} is the name of label {label}, "
-                f"but there are {counted(len(self._class_texts), 'class')}"
-            )
-        return self._class_texts[label]
 
     def fill(
         self, store: Store, row: int, block: Block, start: int = 0, stop: int | None = None

@@ -76,47 +76,40 @@ class ShardRef:
         return None if live is None else live[self.first_row : self.stop_row]
 
 
-@dataclass(frozen=True)
 class Corpus:
-    """The shards to read.
+    """The shards to read: those of a split, or of a part of one, of each source.
 
     Attributes:
         shards: In stored order, source by source; each has at least one record to read.
         source_starts: Number of each source's first shard, and the number of shards.
         schema: Features of the records, the same in every source.
+
+    Args:
+        sources: The datasets.
+        split: The split, or a part of one.
+        features: Names of the features to read, None for all; others may differ.
+
+    Raises:
+        UsageError: The split is unknown or empty, or sources differ in classes, or in the features
+            to read or their vocabularies.
     """
 
-    shards: tuple[ShardRef, ...]
-    source_starts: tuple[int, ...]
-    schema: ExampleSchema
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         sources: Sequence[DatasetSource],
         split: str,
         features: Collection[str] | None = None,
-    ) -> Corpus:
-        """Return the shards of a split, or a part of one, of each source.
-
-        Args:
-            sources: The datasets.
-            split: The split, or a part of one.
-            features: Names of the features to read, None for all; others may differ.
-
-        Raises:
-            UsageError: The split is unknown or empty, or sources differ in classes, or in the
-                features to read or their vocabularies.
-        """
-        shards: list[ShardRef] = []
-        starts = [0]
+    ) -> None:
+        self.schema: ExampleSchema = sources[0].manifest.schema
+        self.shards: list[ShardRef] = []
+        self.source_starts = [0]
         for source in sources:
             _check_same_schema(sources[0], source, features)
-            shards.extend(_find_shards(source, split))
-            starts.append(len(shards))
-            if starts[-1] == starts[-2]:
+            found = _find_shards(source, split)
+            if not found:
                 raise UsageError(f"split={split!r} of {source.root} has no records")
-        return cls(tuple(shards), tuple(starts), sources[0].manifest.schema)
+            self.shards += found
+            self.source_starts.append(len(self.shards))
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:

@@ -1,14 +1,13 @@
 """Encode features as columns of a batch, for users who want another form than the stored one.
 
-    features={"image": None, "label": OneHot(), "tags": MultiHot(vocabulary=["cat", "dog"]),
+    features={"image": None, "label": OneHot(), "tags": MultiHot(),
               "boxes": Dense(16)}
 
 An encoding is a frozen dataclass. It checks its arguments when created, and the feature in
 `complete`. A column is allocated blank for a whole batch, each row is set to the result of
 `encode`, and `finish` makes the array that users see.
 
-Those of classes are in `class_encodings`. Users need not ask for the encodings of tensors, bags of
-words and decoded masks.
+Users need not ask for the encodings of tensors, bags of words and decoded masks.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import NUMBERS, Feature, FeatureKind
+from shardwright.format.schema import INDEXED, NUMBERS, Feature, FeatureKind
 from shardwright.format.tensors import read_tensor
 from shardwright.images.masks import mask_dtype
 from shardwright.reader.values import (
@@ -127,6 +126,95 @@ class Text(Encoding):
             if feature.is_list
             else as_text(values[0])
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OneHot(Encoding):
+    """An integer as float32 [b, num_classes]: 1 at its index, 0 elsewhere.
+
+    Attributes:
+        num_classes: Length of a row; None for the number of the feature's own classes.
+    """
+
+    num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_classes is not None:
+            check_count(type(self).__name__, "num_classes", self.num_classes)
+
+    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        check_kind("OneHot", feature, INTEGERS)
+        if feature.stored_shape:
+            raise UsageError(
+                f"feature {feature.name!r} is a list, and OneHot takes one integer: use MultiHot"
+            )
+        return self if self.num_classes else OneHot(_count_classes("OneHot", feature, class_names))
+
+    @property
+    def _length(self) -> int:
+        return self.num_classes or 0
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        del feature
+        return (batch, self._length), np.dtype(np.float32)
+
+    def blank(self, feature: Feature) -> Any:
+        """Return the indices of the ones: none."""
+        del feature
+        return ()
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        """Return the indices of the ones."""
+        for value in values:
+            if not 0 <= value < self._length:
+                raise ExampleFault(
+                    f"feature {feature.name!r} is {value}; "
+                    f"labels of {counted(self._length, 'class')} are 0 to {self._length - 1}"
+                )
+        return [*map(int, values)]
+
+    def finish(self, feature: Feature, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        del feature
+        encoded = np.zeros((len(column), self._length), np.float32)
+        encoded[flatten(column, np.int64)] = 1
+        return encoded
+
+
+@dataclass(frozen=True, slots=True)
+class MultiHot(OneHot):
+    """A list or one value as float32 [b, n]: 1 at the index of each value present, 0 elsewhere.
+
+    A bag of words has 1 at the index of each word that occurs.
+
+    Attributes:
+        num_classes: n, for integers from 0 to n - 1; None for the number of the feature's own
+            classes.
+    """
+
+    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        if feature.kind in BYTE_STRINGS:
+            raise UsageError(
+                f"feature {feature.name!r} is text: give it the kind multi_label in the schema of "
+                "the build, which numbers its values"
+            )
+        if feature.kind != FeatureKind.BAG_OF_WORDS:
+            check_kind("MultiHot", feature, INTEGERS)
+        return (
+            self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
+        )
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            return bag_of(feature, values, self._length)[0]
+        return OneHot.encode(self, feature, values)
+
+
+def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) -> int:
+    if feature.kind in INDEXED and class_names:
+        return len(class_names)
+    raise UsageError(
+        f"feature {feature.name!r} has no class names: pass {encoding}(num_classes=...)"
+    )
 
 
 @dataclass(frozen=True, slots=True)

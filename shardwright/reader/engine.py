@@ -29,7 +29,6 @@ from shardwright.format.schema import (
     POSITIONS,
     ExampleSchema,
     Feature,
-    FeatureKind,
 )
 from shardwright.format.versions import number_of
 from shardwright.images.decode import stored_image
@@ -92,7 +91,7 @@ class Engine:
                 for address in options.datasets
             ]
         )
-        self.corpus = Corpus.of(sources, options.split, options.features)
+        self.corpus = Corpus(sources, options.split, options.features)
         if len(sources) == 1:  # another process that opens it again reads the same version
             options = replace(options, version=number_of(sources[0].manifest))
         self.options = options
@@ -306,16 +305,11 @@ def _check_nothing_stays(
     if not fixed:
         return
     names = ", ".join(feature.name for feature in fixed)
-    lists = [feature.name for feature in fixed if feature.stored_shape == (None, 4)]
-    masks = [feature.name for feature in fixed if feature.kind == FeatureKind.MASK]
-    arguments = [f"boxes={lists[0]!r}"] if lists and not image.boxes else []
-    arguments += [f"masks={[*image.masks, *masks]}"] if masks else []
-    move = f"write image=sw.{kind}(..., {', '.join(arguments)}), " if arguments else ""
-    if isinstance(image, MultiCrop):
-        move = ""
+    move = f"name lists of boxes, and masks, in boxes= and masks= of sw.{kind}, leave the rest"
     raise UsageError(
-        f"{kind} crops the image, but {names} would stay as stored: {move}leave what stays out of "
-        "features=, or read whole images with image=sw.DecodedImage()"
+        f"{kind} crops the image, but {names} would stay as stored: "
+        f"{'leave it' if isinstance(image, MultiCrop) else move} out of features=, or read whole "
+        "images with image=sw.DecodedImage()"
     )
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, SupportsIndex
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwright.errors import BadExampleError, UsageError
-from shardwright.images.specs import MultiCrop, TrainImage
 from shardwright.reader.encodings import Bags
 from shardwright.reader.engine import Engine
 from shardwright.reader.options import ReaderOptions
@@ -21,8 +18,6 @@ from shardwright.reader.steps import Remainder
 from shardwright.sizes import counted
 
 Example = dict[str, Any]
-
-_LOG = logging.getLogger("shardwright.reader")
 
 
 class ExampleSource:
@@ -132,11 +127,6 @@ class ExampleSource:
         if self._owner != os.getpid() or self._engine.threads != threads:
             self._open()
 
-    def marks(self) -> NDArray[np.uint8]:
-        """Return the zeros that `tell_repeats` takes at first."""
-        is_random = isinstance(self.options.image, TrainImage | MultiCrop)
-        return np.zeros(len(self) * is_random + 1, np.uint8)
-
     @property
     def fingerprint(self) -> str:
         """A hash of the records that are read."""
@@ -156,24 +146,6 @@ class ExampleSource:
         if self._owner != os.getpid():
             self._open()
         return self._engine
-
-
-def tell_repeats(marks: Any, numbers: Iterable[int], message: str, *values: object) -> None:
-    """Warn, once, of random images that come again as those of the same epoch.
-
-    Args:
-        marks: An array, or a tensor that processes share: 1 for each record that was read in this
-            epoch, and last for a warning that was given.
-        numbers: Those that are read now.
-        message: The warning, for these values.
-    """
-    places = [number for number in numbers if 0 <= number < len(marks) - 1]
-    if not places:
-        return
-    if marks[places].max() and not marks[-1]:
-        marks[-1] = 1
-        _LOG.warning(message, *values)
-    marks[places] = 1
 
 
 def _check_order(options: ReaderOptions) -> None:

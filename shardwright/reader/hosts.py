@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any
 
 from shardwright.errors import UsageError
 from shardwright.reader.options import ReaderOptions
@@ -40,7 +39,16 @@ class Process:
 
 def this_process() -> Process | None:
     """Return this process of torch.distributed, JAX, torchrun or TensorFlow; None if alone."""
-    found = _of_torch() or _of_jax() or _of_variables() or _of_tensorflow()
+    dist, jax = sys.modules.get("torch.distributed"), sys.modules.get("jax")
+    index, count = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        found: Process | None = Process(dist.get_rank(), dist.get_world_size(), _TORCH)
+    elif jax is not None and jax.distributed.is_initialized():
+        found = Process(jax.process_index(), jax.process_count(), _JAX)
+    elif index.isdecimal() and count.isdecimal():
+        found = Process(int(index), int(count), _VARIABLES)
+    else:
+        found = _of_tensorflow()
     return found if found and found.count > 1 else None
 
 
@@ -80,7 +88,8 @@ def check_hosts(
             index,
             count,
         )
-    worker = None if is_divided else _torch_worker()
+    data = None if is_divided else sys.modules.get("torch.utils.data")
+    worker = data and data.get_worker_info()
     if worker is not None and worker.num_workers > 1 and options.host_count == 1:
         _warn(
             told,
@@ -105,27 +114,6 @@ def _warn(told: set[str], message: str, *values: object) -> None:
         _LOG.warning(message, *values)
 
 
-def _of_torch() -> Process | None:
-    dist = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized():
-        return None
-    return Process(dist.get_rank(), dist.get_world_size(), _TORCH)
-
-
-def _of_jax() -> Process | None:
-    jax = sys.modules.get("jax")
-    if jax is None or not jax.distributed.is_initialized():
-        return None
-    return Process(jax.process_index(), jax.process_count(), _JAX)
-
-
-def _of_variables() -> Process | None:
-    index, count = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
-    if not (index.isdecimal() and count.isdecimal()):
-        return None
-    return Process(int(index), int(count), _VARIABLES)
-
-
 def _of_tensorflow() -> Process | None:
     """Return this worker of https://www.tensorflow.org/guide/distributed_training#TF_CONFIG."""
     try:
@@ -134,11 +122,6 @@ def _of_tensorflow() -> Process | None:
         return Process(int(task["index"]), len(workers), _TENSORFLOW)
     except (ValueError, KeyError, TypeError):  # of another kind: it is TensorFlow's to say so
         return None
-
-
-def _torch_worker() -> Any:
-    data = sys.modules.get("torch.utils.data")
-    return None if data is None else data.get_worker_info()
 
 
 def _is_in_accelerate() -> bool:

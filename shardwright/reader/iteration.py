@@ -10,7 +10,7 @@ from shardwright.reader.batches import Batch, PendingBatch
 from shardwright.reader.engine import Engine
 from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.state import Pass
-from shardwright.reader.steps import Step, Steps
+from shardwright.reader.steps import Steps
 
 
 class BatchIterator(Iterator[Batch]):
@@ -51,7 +51,9 @@ class BatchIterator(Iterator[Batch]):
             # May raise `BadRecordError`: the position moves only with a batch that is handed out.
             self._note(bad)
         except BaseException:
-            self._go_back_to(pending.step)
+            # So that the batch can be retried, such as after an unreachable store.
+            _cancel(self._pending)
+            self._next_to_begin = pending.step.position
             raise
         self._pass.position = pending.step.next_position
         self._pending.popleft()
@@ -69,11 +71,6 @@ class BatchIterator(Iterator[Batch]):
             step = self._steps.step_at(self._next_to_begin)
             self._pending.append(self._engine.begin(step))
             self._next_to_begin = step.next_position
-
-    def _go_back_to(self, step: Step) -> None:
-        """Rewind after an error, such as an unreachable store, so that the batch can be retried."""
-        _cancel(self._pending)
-        self._next_to_begin = step.position
 
 
 def _abandon(pending: deque[PendingBatch]) -> None:

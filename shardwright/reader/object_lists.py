@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 from typing import Any
 
@@ -21,7 +21,6 @@ from shardwright.reader.values import item_shape
 from shardwright.sizes import counted
 
 
-@dataclass(frozen=True)
 class ObjectLists:
     """The features that have an item for each object of an image.
 
@@ -30,25 +29,17 @@ class ObjectLists:
         boxes: The feature of the boxes, whose values in a batch are float32.
         lists: The other features.
         mask: The feature that is True for boxes and False for padding; None without padding.
+
+    Args:
+        rules: How boxes move.
+        requested: The features that are read.
+        flips: True if some images are mirrored.
+
+    Raises:
+        UsageError: A feature is not requested, is no such list, or would be wrong in a mirror.
     """
 
-    rules: Boxes
-    boxes: Feature
-    lists: tuple[Feature, ...]
-    mask: Feature | None
-
-    @classmethod
-    def of(cls, rules: Boxes, requested: Sequence[Feature], *, flips: bool) -> ObjectLists:
-        """Find the features.
-
-        Args:
-            rules: How boxes move.
-            requested: The features that are read.
-            flips: True if some images are mirrored.
-
-        Raises:
-            UsageError: A feature is not requested, is no such list, or would be wrong in a mirror.
-        """
+    def __init__(self, rules: Boxes, requested: Sequence[Feature], *, flips: bool) -> None:
         known = {feature.name: feature for feature in requested}
         boxes = known.pop(rules.name, None)
         if boxes is None:
@@ -60,18 +51,20 @@ class ObjectLists:
                 f"boxes={rules.name!r} must be a list of boxes, of kind box and shape (None, 4); "
                 f"it has kind {boxes.kind} and shape {boxes.shape}"
             )
-        mask = None
+        self.rules = rules
+        self.mask: Feature | None = None
         if rules.max_boxes is not None:
-            mask = Feature(f"{rules.name}_mask", FeatureKind.INT64, shape=(None,), dtype="bool")
-            if mask.name in known:
+            name = f"{rules.name}_mask"
+            self.mask = Feature(name, FeatureKind.INT64, shape=(None,), dtype="bool")
+            if name in known:
                 raise UsageError(
-                    f"feature {mask.name!r} has the same name as the mask of max_boxes: "
+                    f"feature {name!r} has the same name as the mask of max_boxes: "
                     "leave it out of features="
                 )
-        lists = _lists_of(rules, boxes, known)
-        for feature in lists:
+        self.lists = _lists_of(rules, boxes, known)
+        for feature in self.lists:
             _check_items(feature, rules, flips=flips)
-        return cls(rules, replace(boxes, dtype=""), lists, mask)
+        self.boxes = replace(boxes, dtype="")
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -47,22 +47,22 @@ class ReaderOptions:
     remainder: Remainder
     storage: StorageOptions
     cache: CacheSettings | None
-    host_index: int = 0
-    host_count: int = 1
-    shuffle: bool = False
-    seed: int = 0
-    image: ImageTransform | MultiCrop | None = None
-    features: Features | None = None
-    epochs: int | None = None
-    window: int | None = None
-    where: Condition | None = None
-    sampling: Sampling | None = None
-    check: bool = True
-    max_bad_records: int = 0
-    threads: int | None = None
-    processes: int | None = None
-    prefetch: int | None = None
-    version: VersionKey = LATEST
+    host_index: int
+    host_count: int
+    shuffle: bool
+    seed: int
+    image: ImageTransform | MultiCrop | None
+    features: Features | None
+    epochs: int | None
+    window: int | None
+    where: Condition | None
+    sampling: Sampling | None
+    check: bool
+    max_bad_records: int
+    threads: int | None
+    processes: int | None
+    prefetch: int | None
+    version: VersionKey
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

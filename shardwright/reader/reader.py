@@ -288,7 +288,7 @@ class Reader:
         """Return the state at a position, as `state()["position"]` counts it."""
         return self._state_at(position).to_json()
 
-    def checked_state(self, state: object) -> ReaderState:
+    def _checked_state(self, state: object) -> ReaderState:
         """Return a state; raise `UsageError` if it is none, or of other records or orders."""
         saved = ReaderState.from_json(state)
         saved.check_same(self._state_at(saved.position))

@@ -11,13 +11,7 @@ from typing import TypeVar
 import google_crc32c
 
 from shardwright.errors import BadRecordError, RecordFault, StorageError
-from shardwright.format.records import (
-    FOOTER_BYTES,
-    FRAME_BYTES,
-    HEADER_BYTES,
-    check_frame,
-    check_parts,
-)
+from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, check_frame
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes, read_rows
@@ -105,7 +99,7 @@ class RecordReader:
         """
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
-        (data,) = self._read(shard, offset, length)
+        data = self._read(shard, offset, length)
         # Of an image alone there is no frame to check: its checksum in the index covers all that
         # was read.
         if self._check and google_crc32c.value(data) != spans.crcs[row]:
@@ -124,25 +118,12 @@ class RecordReader:
         """
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
-        (frame,) = self._read(shard, offset, length)
+        frame = self._read(shard, offset, length)
         if self._check:
             # The frame's own checksum tells that the record is sound; that of the index, that it is
             # this record.
             check_frame(frame, offset, int(spans.crcs[row]))
         return frame, HEADER_BYTES, length - FOOTER_BYTES
-
-    @_healing
-    def read_data(self, shard: int, row: int) -> bytes:
-        """Return a record's data alone, never copied, at the cost of two more short reads.
-
-        Needs indexes of whole records. Raises as `read_record`.
-        """
-        spans = self.indexes[shard]
-        offset, num_bytes = int(spans.offsets[row]), int(spans.lengths[row]) - FRAME_BYTES
-        header, data, footer = self._read(shard, offset, HEADER_BYTES, num_bytes, FOOTER_BYTES)
-        if self._check:
-            check_parts(header, data, footer, offset, int(spans.crcs[row]))
-        return data
 
     def describe(
         self, shard: int, row: int, what: str, *, is_undecodable: bool = False
@@ -167,36 +148,32 @@ class RecordReader:
         checked = RecordReader(self._corpus, self._files, self.indexes, check=True)
         of_images = self.indexes[shard].labels is not None
         try:
-            (checked.read_image if of_images else checked.read_data)(shard, row)
+            (checked.read_image if of_images else checked.read_record)(shard, row)
         except RecordFault:
             return False
         return True
 
-    def _read(self, shard: int, offset: int, *lengths: int) -> list[bytes]:
-        """Return consecutive parts of a shard. Raises as `read_record`."""
-        start, parts = offset, []
+    def _read(self, shard: int, offset: int, length: int) -> bytes:
+        """Return a part of a shard. Raises as `read_record`."""
         try:
+            # `pread` has no shared position, so any number of threads may use the descriptor.
             file = self._files.open(shard)
-            for length in lengths:
-                # `pread` has no shared position, so any number of threads may use the descriptor.
-                parts.append(os.pread(file.descriptor, length, start))
-                start += length
+            data = os.pread(file.descriptor, length, offset)
         except OSError as error:
             if isinstance(error, StorageError):
                 raise
             raise StorageError(
                 f"{self._corpus.shards[shard].uri} cannot be read: {error.strerror or error}"
             ) from error
-        num_bytes = sum(map(len, parts))
         # The length was right when the shard was opened: it was cut since, or is a network disk's
         # short read.
-        if num_bytes < sum(lengths):
+        if len(data) < length:
             raise RecordFault(
                 offset,
-                f"the file ends inside the record: {num_bytes} of {sum(lengths)} bytes are left",
+                f"the file ends inside the record: {len(data)} of {length} bytes are left",
                 is_truncated=True,
             )
-        return parts
+        return data
 
 
 def add_bad_records(

@@ -82,75 +82,46 @@ class ClassWeights(ClassSampling):
     With weights 2 and 1, two draws in three are of the first class.
 
     Args:
-        weights: {class name: weight} for every class, or weights by label; 0 leaves a class out.
+        weights: {class name: weight} for every class, 0 to leave one out; {label: weight} if the
+            dataset has no class names.
 
     Raises:
         UsageError: A weight is not a number of at least 0, or none is above 0.
     """
 
-    weights: Mapping[str, float] | Sequence[float]
+    weights: Mapping[str, float] | Mapping[int, float]
 
     def __post_init__(self) -> None:
-        given: Any = self.weights
-        if (
-            isinstance(given, str)
-            or not isinstance(given, (Mapping, Sequence, np.ndarray))
-            or not len(given)
-        ):
-            raise UsageError(
-                f"ClassWeights({given!r}) must be {{class name: weight}} or a list of weights "
-                "by label"
-            )
-        floats = _floats(dict(given) if isinstance(given, Mapping) else dict(enumerate(given)))
+        if not isinstance(self.weights, Mapping) or not self.weights:
+            raise UsageError(f"ClassWeights({self.weights!r}) must be {{class name: weight}}")
         # A canonical form: equal weights must give equal fingerprints.
-        normal = (
-            dict(sorted(floats.items(), key=lambda item: str(item[0])))
-            if isinstance(given, Mapping)
-            else tuple(floats.values())
-        )
-        object.__setattr__(self, "weights", normal)
+        known = sorted(_floats(self.weights).items(), key=lambda item: str(item[0]))
+        object.__setattr__(self, "weights", dict(known))
 
     def weigh(self, counts: I64, class_names: Sequence[str]) -> dict[int, float]:
-        by_label = self._by_label(class_names, len(counts))
-        found = {label: weight for label, weight in enumerate(by_label) if weight}
-        for label, weight in found.items():
-            # A class without records would leave its share of every batch to nobody.
-            if label >= len(counts) or not counts[label]:
-                name = repr(class_names[label]) if label < len(class_names) else str(label)
-                raise UsageError(
-                    f"ClassWeights: class {name} has weight {weight}, but none of the "
-                    f"{int(counts.sum()):,} labeled records: "
-                    "set its weight to 0, or read more of the dataset"
-                )
-        return found
-
-    def _by_label(self, class_names: Sequence[str], num_labels: int) -> Sequence[float]:
-        weights = self.weights
-        if not isinstance(weights, Mapping):
-            wanted = len(class_names) or num_labels
-            if len(weights) != wanted:
-                raise UsageError(
-                    f"ClassWeights has {counted(len(weights), 'weight')} for "
-                    f"{counted(wanted, 'class')}: give each label one, 0 to leave it out"
-                )
-            return weights
-        if not class_names:
-            raise UsageError(
-                "ClassWeights: this dataset has no class names; give a list of weights by label"
-            )
-        unknown = [name for name in weights if name not in class_names]
+        weights: Mapping[Any, float] = self.weights
+        names: Sequence[Any] = class_names or range(len(counts))
+        unknown = [name for name in weights if name not in names]
+        missing = [name for name in names if name not in weights]
         if unknown:
             raise UsageError(
                 f"ClassWeights: the dataset has no class {_show(unknown)}; "
-                f"its classes are {_show(class_names)}"
+                f"its classes are {_show(names)}"
             )
-        missing = [name for name in class_names if name not in weights]
         if missing:
             raise UsageError(
                 f"ClassWeights gives no weight for {_show(missing)}: "
                 "give every class one, 0 to leave it out"
             )
-        return [weights[name] for name in class_names]
+        for label, name in enumerate(names):
+            # A class without records would leave its share of every batch to nobody.
+            if weights[name] and not counts[label]:
+                raise UsageError(
+                    f"ClassWeights: class {name!r} has weight {weights[name]}, but none of the "
+                    f"{int(counts.sum()):,} labeled records: "
+                    "set its weight to 0, or read more of the dataset"
+                )
+        return {label: weights[name] for label, name in enumerate(names) if weights[name]}
 
 
 def _floats(weights: Mapping[Any, Any]) -> dict[Any, float]:
@@ -214,6 +185,6 @@ class RecordWeights(Sampling):
         return weights
 
 
-def _show(names: Sequence[str]) -> str:
+def _show(names: Sequence[Any]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(repr, names[:_SHOWN])) + more

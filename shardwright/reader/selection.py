@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -22,7 +20,9 @@ from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64
 from shardwright.reader.shard_index import read_rows
 from shardwright.sizes import counted
+from shardwright.storage.reads import map_reads
 
+_AT_A_TIME = 32  # indexes that are read at the same time
 _Shard = TypeVar("_Shard")
 _Result = TypeVar("_Result")
 
@@ -106,8 +106,7 @@ def select_records(corpus: Corpus, where: Condition | None) -> Selection:
 
 def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) -> list[_Result]:
     """Return `work(shard)` of each shard, in order. Threaded: reading an index is mostly I/O."""
-    with ThreadPoolExecutor(min(32, 4 * (os.cpu_count() or 1))) as pool:
-        return list(pool.map(work, shards))
+    return list(map_reads(work, shards, _AT_A_TIME))
 
 
 def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:

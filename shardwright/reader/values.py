@@ -92,21 +92,16 @@ def list_array(feature: Feature, values: Values) -> npt.NDArray[Any]:
     if feature.kind in _DTYPES:
         # Copied, because `values` may be a view of a whole block of records.
         array = np.array(values, _DTYPES[feature.kind])
-        if array.dtype != (dtype := value_dtype(feature)):
-            array = _converted(feature, array, dtype)
+        # `astype` wraps around without an error, so the result is compared. Floats may round.
+        made = array.astype(value_dtype(feature), copy=False)
+        if made is not array and array.dtype.kind == "i" and (misfits := array[made != array]).size:
+            raise ExampleFault(
+                f"feature {feature.name!r} holds {misfits[0]}, which does not fit {feature.dtype}"
+            )
+        array = made
     else:
         array = object_array([readable(feature, value) for value in values])
     return array if len(feature.stored_shape) == 1 else array.reshape((-1, *item_shape(feature)))
-
-
-def _converted(feature: Feature, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    # `astype` wraps around without an error, so the result is compared below. Floats may round.
-    made = array.astype(dtype)
-    if array.dtype.kind == "i" and (misfits := array[made != array]).size:
-        raise ExampleFault(
-            f"feature {feature.name!r} holds {misfits[0]}, which does not fit {feature.dtype}"
-        )
-    return made
 
 
 def bag_of(

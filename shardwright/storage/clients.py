@@ -300,7 +300,10 @@ def configure(store: str, values: dict[str, str]) -> tuple[Login, dict[str, obje
             login, found = s3_login(store, values), _s3_environment(store, values.get("profile"))
             known = S3_KEYS - {"profile"}
         case "gs":
-            login, found, known = gcs_login(store, values), _gcs_environment(), GCS_KEYS
+            login, known = gcs_login(store, values), GCS_KEYS
+            emulator = os.environ.get("STORAGE_EMULATOR_HOST")
+            if emulator is not None:
+                found = {"base_url": emulator if "://" in emulator else f"http://{emulator}"}
     given = {key: typed(key, value) for key, value in values.items() if key in known}
     # In this order: an option that the user gave is the last word.
     config = {
@@ -322,8 +325,3 @@ def _s3_environment(store: str, profile: str | None) -> dict[str, object]:
         or settings.get("region")
         or "us-east-1",
     }
-
-
-def _gcs_environment() -> dict[str, object]:
-    emulator = os.environ.get("STORAGE_EMULATOR_HOST")
-    return {"base_url": emulator if emulator is None or "://" in emulator else f"http://{emulator}"}

@@ -204,7 +204,9 @@ def gcs_login(store: str, values: dict[str, str]) -> Login:
     # login.
     if path is None and (os.environ.get("STORAGE_EMULATOR_HOST") or "base_url" in values):
         return _NOBODY  # as Google's own client does
-    if path is None and os.path.exists(gcloud := _gcloud_file()):
+    folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
+    gcloud = os.path.join(folder, "application_default_credentials.json")
+    if path is None and os.path.exists(gcloud):
         path = gcloud
     if path is not None:
         return _google_file_login(store, path)
@@ -214,11 +216,6 @@ def gcs_login(store: str, values: dict[str, str]) -> Login:
         f"{store}: no Google credentials: run `gcloud auth application-default login`, or set "
         "GOOGLE_APPLICATION_CREDENTIALS, or --storage-option anonymous=true for a public bucket"
     )
-
-
-def _gcloud_file() -> str:
-    folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
-    return os.path.join(folder, "application_default_credentials.json")
 
 
 def _google_file_login(store: str, path: str) -> Login:

@@ -35,7 +35,7 @@ def download(
         MissingError, ChangedError, StorageError: As `read_object`.
         OSError: The file cannot be written.
     """
-    source = ObjectParts.of(uri, options, etag, num_bytes)
+    source = ObjectParts(uri, options, etag, num_bytes)
     # A pool of its own, not that of `reads`: a download may be started there, and would wait for
     # itself.
     with ThreadPoolExecutor(_PARTS_AT_A_TIME, thread_name_prefix="shardwright-download") as pool:

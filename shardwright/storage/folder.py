@@ -394,7 +394,7 @@ class StoreFolder(Folder):
         if num_bytes is None:
             found = self._found(name)
             num_bytes, etag = found.num_bytes, found.etag
-        parts = ObjectParts.of(self.path(name), self.options, etag)
+        parts = ObjectParts(self.path(name), self.options, etag)
         return RangeReader(parts, num_bytes, skips=skips)
 
     def open_input(self, name: str) -> pa.NativeFile:

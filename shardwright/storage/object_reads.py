@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import obstore
@@ -105,29 +104,25 @@ def _whole(result: Any, num_bytes: int) -> bytes:
     return data
 
 
-@dataclass(frozen=True, slots=True)
 class ObjectParts:
     """An object that is read in parts, all of the same version.
 
-    Attributes:
-        client: The client of its store.
-        key: Its key.
-        uri: Its address, for messages.
+    Args:
+        uri: Its address.
+        options: Storage options.
         etag: The etag that it must have, or None for any.
         num_bytes: The length that it must have, or None for any.
     """
 
-    client: Client
-    key: str
-    uri: str
-    etag: str | None
-    num_bytes: int | None = None
-
-    @classmethod
-    def of(
-        cls, uri: str, options: StorageOptions, etag: str | None, num_bytes: int | None = None
-    ) -> ObjectParts:
-        return cls(*client_and_key(uri, options), uri, etag, num_bytes)
+    def __init__(
+        self,
+        uri: str,
+        options: StorageOptions,
+        etag: str | None = None,
+        num_bytes: int | None = None,
+    ) -> None:
+        self.uri, self.etag, self.num_bytes = uri, etag, num_bytes
+        self.client, self.key = client_and_key(uri, options)
 
     def read(self, start: int, stop: int) -> bytes:
         """Return the bytes [start, stop); stores have no checksums of parts.

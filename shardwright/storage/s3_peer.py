@@ -121,14 +121,10 @@ def _client_with(client: Client, key: object, secret: object, token: object) -> 
             s3={"addressing_style": "path" if path_style else "auto"},
             connect_timeout=5,
             read_timeout=client.read_seconds,
-            retries={"mode": "standard", "max_attempts": _attempts_within(client.deadline)},
+            # The standard mode waits at most 1, 2, 4, ... seconds between attempts.
+            retries={
+                "mode": "standard",
+                "max_attempts": max(1, min(6, int(math.log2(client.deadline + 1)) + 1)),
+            },
         ),
     )
-
-
-def _attempts_within(seconds: float) -> int:
-    """Return how many attempts boto3 may make within a deadline, 1 to 6.
-
-    Its standard mode waits at most 1, 2, 4, ... seconds between attempts.
-    """
-    return max(1, min(6, int(math.log2(seconds + 1)) + 1))

@@ -11,17 +11,21 @@ Grain's worker processes need parsed absl flags: in a program without `absl.app.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grain
+import numpy as np
 
 from shardwright.errors import UsageError
+from shardwright.images.specs import MultiCrop, TrainImage
 from shardwright.reader.batches import Batch
-from shardwright.reader.examples import Example, ExampleSource, tell_repeats
+from shardwright.reader.examples import Example, ExampleSource
 from shardwright.reader.iteration import BatchIterator
 from shardwright.reader.reader import Reader
 
+_LOG = logging.getLogger("shardwright.reader")
 _STOP = "stop"  # in the state of an iterator: where its pass ends, None for no end
 
 
@@ -82,7 +86,7 @@ class GrainIterator(grain.DatasetIterator[Batch]):
         Raises:
             UsageError: The state is of other records or another order.
         """
-        saved = self._reader.checked_state(state)
+        saved = self._reader._checked_state(state)
         self._end()
         # A state of the reader itself has no end of a pass.
         stop = state.get(_STOP, self._reader.steps.pass_end(saved.position))
@@ -122,7 +126,9 @@ class GrainExamples(grain.MapDataset[Example]):
         super().__init__()
         self._source = ExampleSource(reader.options)
         self._length = len(self._source)
-        self._read = self._source.marks()  # as those of the first epoch
+        is_random = isinstance(reader.options.image, TrainImage | MultiCrop)
+        self._read = np.zeros(self._length * is_random, np.bool_)  # as records of the first epoch
+        self._has_warned = False
 
     def __len__(self) -> int:
         return self._length
@@ -135,12 +141,15 @@ class GrainExamples(grain.MapDataset[Example]):
         numbers = [int(index) % self._length for index in indices]
         # Python allows negative numbers, which are of the first epoch.
         epochs = [max(int(index) // self._length, 0) for index in indices]
-        tell_repeats(
-            self._read,
-            [number for number, epoch in zip(numbers, epochs, strict=True) if not epoch],
-            "records come again with the crops of the first epoch: Grain does not tell a "
-            "source the epoch, so use reader.grain_source() itself, with its repeat()",
-        )
+        if self._read.size:
+            first = [number for number, epoch in zip(numbers, epochs, strict=True) if not epoch]
+            if self._read[first].any() and not self._has_warned:
+                self._has_warned = True
+                _LOG.warning(
+                    "records come again with the crops of the first epoch: Grain does not tell a "
+                    "source the epoch, so use reader.grain_source() itself, with its repeat()"
+                )
+            self._read[first] = True
         return self._source.examples(numbers, epoch=epochs)
 
     def __repr__(self) -> str:

@@ -55,7 +55,7 @@ class ResumeTraining(keras.callbacks.Callback):
         self._folder = Folder.at(directory)
         self._saved = self._read()
         if self._saved is not None:
-            reader.go_to(reader.checked_state(self._saved["reader"]).position)
+            reader.go_to(reader._checked_state(self._saved["reader"]).position)
         # Of the epoch that `fit` is in. The reader's own one is that of batches made ahead.
         self._position = reader.position
         self._num_steps = 0  # done in this epoch
@@ -104,7 +104,8 @@ class ResumeTraining(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         del logs
-        if self._num_steps == self._steps_per_epoch:  # else another callback has stopped it
+        # Fewer if another callback has stopped it, and more if `steps_per_execution` is no divisor.
+        if self._num_steps >= self._steps_per_epoch:
             self._move()
             self._save(epoch + 1)
 

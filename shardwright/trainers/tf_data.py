@@ -221,7 +221,10 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
     def make_batch(state: Any, _: tf.Tensor) -> tuple[Any, Any]:
         start, position = state
         following, batch = calls.in_graph(start, position)
-        return (start, following), batch if names is None else _pick(names, batch)
+        if names is None:
+            return (start, following), batch
+        weights = [tf.cast(batch[MASK], tf.float32)] if names.is_masked else []
+        return (start, following), (*names.pair(batch), *weights)
 
     def read_pass(start: tf.Tensor, count: tf.Tensor) -> tf.data.Dataset:
         return tf.data.Dataset.range(count).scan((start, start), make_batch)
@@ -371,11 +374,6 @@ _all_calls: weakref.WeakSet[_Calls] = weakref.WeakSet()
 def _end_all() -> None:
     for calls in list(_all_calls):
         calls.end()
-
-
-def _pick(names: SupervisedNames, batch: dict[str, Any]) -> tuple[Any, ...]:
-    pair = names.pair(batch)
-    return (*pair, tf.cast(batch[MASK], tf.float32)) if names.is_masked else pair
 
 
 def _make_options(*, is_host: bool) -> tf.data.Options:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from shardwright.errors import UsageError
-from shardwright.reader.examples import ExampleSource, tell_repeats
+from shardwright.reader.examples import ExampleSource
 from shardwright.reader.hosts import check_hosts
 from shardwright.reader.options import ReaderOptions, share_of_cores
 from shardwright.reader.reader import Reader, reopen
@@ -130,7 +130,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
                 the workers or the batch size are others now.
         """
         reader, worker = self._here(), get_worker_info()
-        saved = reader.checked_state(state)
+        saved = reader._checked_state(state)
         share = state.get(_SHARE_KEY)
         if share is not None and (
             worker is None or {**self._share(worker), "stop": share["stop"]} != share
@@ -191,14 +191,13 @@ class ReaderExamples(Dataset[dict[str, Any]]):
     `examples[number]` is the record with that number in stored order: its image uint8 [3, h, w] or
     [h, w, 3], numbers as tensors [], text as str. Lists are tensors of different lengths, which
     the default `collate_fn` rejects: encode them as `Dense`, or pass your own. The random part of
-    an image is drawn from (seed, epoch, number); see `set_epoch`.
+    an image is drawn each time that it is read, by `torch.manual_seed`, as of torch's own
+    transforms.
     """
 
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
         self._source = ExampleSource(reader.options)
         self._tensors = TensorMaker(reader, channels_first=channels_first)
-        self._epoch = torch.tensor(0).share_memory_()
-        self._read = torch.from_numpy(self._source.marks()).share_memory_()
 
     def __len__(self) -> int:
         return len(self._source)
@@ -212,22 +211,8 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         worker = get_worker_info()
         if worker is not None:
             self._source.use_threads(_share_of_threads(self._source.options, worker.num_workers))
-        tell_repeats(
-            self._read,
-            map(int, numbers),
-            "records come again with the crops of epoch %d: call set_epoch(epoch) of what "
-            "torch(map_style=True) returned before each epoch",
-            int(self._epoch),
-        )
-        return [
-            self._tensors(example)
-            for example in self._source.examples(numbers, epoch=int(self._epoch))
-        ]
-
-    def set_epoch(self, epoch: int) -> None:
-        """Draw random images for this epoch, in persistent workers too."""
-        self._epoch.fill_(epoch)
-        self._read.fill_(0)
+        draws = torch.randint(1 << 31, (len(numbers),)).tolist()
+        return [self._tensors(example) for example in self._source.examples(numbers, epoch=draws)]
 
 
 def _share_of_threads(options: ReaderOptions, num_workers: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,12 @@ from shardwright.reader.encodings import Text
 from tests.support.bad_records import copy_with_bad_record
 from tests.support.trainer_datasets import NUM_PICTURES, read, rows_of
 
+CENTER = sw.EvalImage(8)
+
 
 def test_an_example_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:
-    examples = read(pictures, shuffle=True, remainder="pad").torch(map_style=True)
-    rows = rows_of(pictures)
+    examples = read(pictures, shuffle=True, remainder="pad", image=CENTER).torch(map_style=True)
+    rows = rows_of(pictures, image=CENTER)
 
     assert len(examples) == len(rows) == NUM_PICTURES
     for number, row in enumerate(rows):
@@ -57,7 +58,7 @@ def test_every_kind_of_feature(pictures: str) -> None:
 def test_data_loader_shuffles_and_collates(
     pictures: str, num_workers: int, context: str | None
 ) -> None:
-    examples = read(pictures).torch(map_style=True)
+    examples = read(pictures, image=CENTER).torch(map_style=True)
     options: dict[str, Any] = {"num_workers": num_workers, "multiprocessing_context": context}
     generator = torch.Generator().manual_seed(0)
     batches = list(DataLoader(examples, 16, shuffle=True, generator=generator, **options))
@@ -65,7 +66,7 @@ def test_data_loader_shuffles_and_collates(
     assert [tuple(batch["image"].shape[1:]) for batch in batches] == [(3, 8, 8)] * 4
     assert [len(batch["image"]) for batch in batches] == [16, 16, 16, 13]
     ids = [name for batch in batches for name in batch["id"]]
-    by_id = {row["id"]: row["image"].transpose(2, 0, 1) for row in rows_of(pictures)}
+    by_id = {row["id"]: row["image"].transpose(2, 0, 1) for row in rows_of(pictures, image=CENTER)}
     assert ids != list(by_id)
     assert sorted(ids) == sorted(by_id)
     images = torch.cat([batch["image"] for batch in batches])
@@ -82,40 +83,20 @@ def test_distributed_sampler_divides_the_records(pictures: str) -> None:
 
 
 @pytest.mark.parametrize(("num_workers", "persistent"), [(0, False), (1, False), (1, True)])
-def test_each_epoch_draws_its_own_crops(pictures: str, num_workers: int, persistent: bool) -> None:
-    examples = read(pictures).torch(map_style=True)
-    loader = DataLoader(examples, 64, num_workers=num_workers, persistent_workers=persistent)
-    images = []
-    for epoch in (0, 1, 0):
-        examples.set_epoch(epoch)
-        images += [batch["image"] for batch in loader]
-
-    both = list(read(pictures, global_batch_size=61, epochs=2))
-    assert not torch.equal(images[0], images[1])
-    for image, epoch in zip(images, (0, 1, 0), strict=True):
-        np.testing.assert_array_equal(image.numpy(), both[epoch]["image"].transpose(0, 3, 1, 2))
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_crops_of_an_epoch_that_come_again_are_told(
-    pictures: str, num_workers: int, capfd: pytest.CaptureFixture[str]
+def test_each_reading_draws_its_own_crops(
+    pictures: str, num_workers: int, persistent: bool
 ) -> None:
-    log, handler = logging.getLogger("shardwright.reader"), logging.StreamHandler()
-    log.addHandler(handler)
-    loader = DataLoader(
-        examples := read(pictures).torch(map_style=True), 8, num_workers=num_workers
-    )
-    try:
-        for epoch in range(2):
-            examples.set_epoch(epoch)
-            list(loader)
-        assert "come again" not in capfd.readouterr().err
-        list(loader)
-        list(loader)
-    finally:
-        log.removeHandler(handler)
-    told = capfd.readouterr().err
-    assert 1 <= told.count("records come again with the crops of epoch 1: call set_epoch") <= 2
+    """By torch's seed, as its own transforms."""
+
+    def crops() -> list[torch.Tensor]:
+        torch.manual_seed(7)
+        examples = read(pictures).torch(map_style=True)
+        loader = DataLoader(examples, 64, num_workers=num_workers, persistent_workers=persistent)
+        return [batch["image"] for _ in range(2) for batch in loader]
+
+    one, two = crops(), crops()
+    assert not torch.equal(one[0], one[1])
+    assert all(map(torch.equal, one, two))
 
 
 def test_a_bad_record_is_named(pictures: str, tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
             expected = None if etag is None else num_bytes
             data = read_object(uri, storage, num_bytes=expected, etag=etag, query=query)
         else:
-            parts = ObjectParts.of(uri, storage, None if _is_spooled(place) else etag)
+            parts = ObjectParts(uri, storage, None if _is_spooled(place) else etag)
             data = parts.read(offset, offset + num_bytes)
     except StorageError as error:
         reason = reason_of(error, uri if offset is None else "")

@@ -10,9 +10,8 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault, parse_example, varint
-from shardwright.reader.class_encodings import MultiHot, OneHot
 from shardwright.reader.columns import ColumnReader
-from shardwright.reader.encodings import Dense, Encoding, Text
+from shardwright.reader.encodings import Dense, Encoding, MultiHot, OneHot, Text
 from shardwright.reader.options import features_of
 from tests.support import damage
 from tests.support.column_records import CLASSES, GARDEN, RECORD, SCHEMA, fill, plain, record
@@ -35,7 +34,7 @@ def test_all_features_as_stored() -> None:
 
 def test_encodings_by_name() -> None:
     features = {
-        "tags": MultiHot(vocabulary=["b", "a", "c"]), "label": OneHot(), "image": None,
+        "tags": Dense(3, fill=b"-"), "label": OneHot(), "image": None,
         "boxes": Dense(4, fill=-1), "scores": Dense(2), "caption": Text(), "id": None,
     }  # fmt: skip
     columns = ColumnReader(SCHEMA, features)
@@ -44,7 +43,7 @@ def test_encodings_by_name() -> None:
     assert list(batch) == [feature.name for feature in columns.features] == names
     assert columns.encodings["label"] == OneHot(3)
     assert plain(batch) == {
-        "tags": [[1, 1, 0], [0, 0, 0]], "label": [[0, 0, 1], [1, 0, 0]],
+        "tags": [[b"a", b"b", b"-"], [b"-"] * 3], "label": [[0, 0, 1], [1, 0, 0]],
         "boxes": [[1, 2, 3, -1], [-1, -1, -1, -1]], "caption": ["schön"] * 2,
         "id": ["a/Löwe.png"] * 2, "scores": [[0.25, 0.5], [0, 0]],
     }  # fmt: skip

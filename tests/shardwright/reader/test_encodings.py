@@ -12,8 +12,7 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind, Source
-from shardwright.reader.class_encodings import MultiHot, OneHot
-from shardwright.reader.encodings import Dense, Encoding, Text
+from shardwright.reader.encodings import Dense, Encoding, MultiHot, OneHot, Text
 
 CLASSES = ("ape", "bee", "Löwe")
 LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
@@ -27,7 +26,6 @@ NAMES = Feature("names", FeatureKind.TEXT, shape=(None,))
 CAPTION = Feature("caption", FeatureKind.BYTES)
 TAGS = Feature("tags", FeatureKind.BYTES, shape=(None,))
 BAG = Feature("words", FeatureKind.BAG_OF_WORDS)
-SPOON = "Löffel"
 
 
 def column(encoding: Encoding, feature: Feature, rows: list[list[Any]]) -> Any:
@@ -66,10 +64,6 @@ ENCODED = [
     (OneHot(), LABEL, [[2], [0]], [[0, 0, 1], [1, 0, 0]]),
     (MultiHot(), LABELS, [[2, 0], []], [[1, 0, 1], [0, 0, 0]]),
     (MultiHot(4), BOXES, [[3, 3], [0, 1]], [[0, 0, 0, 1], [1, 1, 0, 0]]),
-    (MultiHot(vocabulary=["b", SPOON, "a"]), TAGS, [[b"a", SPOON.encode()], [], [b"b"]],
-     [[0, 1, 1], [0, 0, 0], [1, 0, 0]]),
-    (MultiHot(vocabulary=["a", "b"]), ID, [[b"b"]], [[0, 1]]),
-    (MultiHot(vocabulary=[100, -7]), BOXES, [[-7], [100, -7]], [[0, 1], [1, 1]]),
     (Dense(3), BOXES, [[1, 2], [], [4, 5, 6]], [[1, 2, 0], [0, 0, 0], [4, 5, 6]]),
     (Dense(2, fill=-1), BOXES, [[1], [2, 3]], [[1, -1], [2, 3]]),
     (Dense(2, fill=-1, truncate=True), BOXES, [[1, 2, 3]], [[1, 2]]),
@@ -123,11 +117,6 @@ def test_a_stored_row_is_not_a_view_of_its_record() -> None:
 BAD_ARGUMENTS = [
     (lambda: OneHot(0), "OneHot(num_classes=0) must be a whole number above 0"),
     (lambda: MultiHot(-1), "MultiHot(num_classes=-1) must be"),
-    (lambda: MultiHot(3, ["a"]), "MultiHot(num_classes=3, vocabulary=...): give one of the two"),
-    (lambda: MultiHot(vocabulary=["a", 1]), "MultiHot(vocabulary=['a', 1]) must be"),
-    (lambda: MultiHot(vocabulary={"a", "b"}), "must be a list of strings"),  # it has no order
-    (lambda: MultiHot(vocabulary=7), "MultiHot(vocabulary=7) must be"),
-    (lambda: MultiHot(vocabulary=["a", "b", "a"]), "MultiHot's vocabulary has 'a' more than once"),
     (lambda: Dense(0), "Dense(length=0) must be a whole number above 0"),
 ]  # fmt: skip
 
@@ -145,12 +134,8 @@ def test_bad_arguments(make: Any, what: str) -> None:
     (OneHot(), COUNT, "has no class names: pass OneHot(num_classes=...)"),
     (OneHot(4), BOXES, "is a list, and OneHot takes one integer: use MultiHot"),
     (MultiHot(), BOXES, "has no class names: pass MultiHot(num_classes=...)"),
-    (MultiHot(), TAGS, "is text: pass MultiHot(vocabulary=[...])"),
+    (MultiHot(), TAGS, "is text: give it the kind multi_label in the schema"),
     (MultiHot(3), SCORES, "holds float values, and MultiHot takes integers"),
-    (MultiHot(vocabulary=["a"]), BOXES,
-     "holds int64 values, and MultiHot with a text vocabulary takes text or bytes"),
-    (MultiHot(vocabulary=[1]), TAGS,
-     "holds bytes values, and MultiHot with an integer vocabulary takes integers"),
     (Dense(2), COUNT, "is a single value, and Dense takes lists: leave its encoding out"),
     (Dense(), BOXES, "is a list: give Dense(length=...)"),
     (Dense(2), BAG, "is a bag of 3 words, one column each: give Dense() without arguments"),
@@ -182,11 +167,6 @@ def test_class_encodings_of_an_unlabeled_dataset() -> None:
     (OneHot(), LABEL, [3], "is 3; labels of 3 classes are 0 to 2"),
     (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807; labels of 9 classes are 0 to 8"),
     (MultiHot(3), BOXES, [0, 3], "is 3; labels of 3 classes are 0 to 2"),
-    (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"],
-     "holds 'z', which is not in MultiHot's vocabulary of 1"),
-    (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"holds '\udcff', which is not in"),
-    (MultiHot(vocabulary=[1, 2]), BOXES, [0],
-     "holds 0, which is not in MultiHot's vocabulary of 2"),
     (Dense(2), BOXES, [1, 2, 3],
      "has 3 values, but Dense(length=2) takes at most 2: pass a larger length or truncate=True"),
 ])  # fmt: skip

@@ -98,7 +98,7 @@ def test_names_and_features_that_do_not_fit(pictures: str, scenes: str, tmp_path
         read(pictures, image=224)
     with pytest.raises(UsageError, match="needs the image: add 'image' to features="):
         read(pictures, image=VIEWS, features=["label"])
-    stay = "MultiCrop crops the image, but objects/bbox would stay as stored: leave what stays out"
+    stay = "MultiCrop crops the image, but objects/bbox would stay as stored: leave it out"
     with pytest.raises(UsageError, match=stay):
         read(scenes, image=VIEWS, features=None)
     pixels = np.zeros((8, 8, 3), np.uint8)

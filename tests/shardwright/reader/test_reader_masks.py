@@ -117,9 +117,8 @@ def test_masks_in_tf_data_and_keras(masked: Path) -> None:
 
 
 @pytest.mark.parametrize(("image", "message"), [
-    (sw.TrainImage(8), r"masks=\['segmentation_mask', 'depth'\]\), leave what stays"),
-    (sw.TrainImage(8, boxes=BOX, masks="depth"), r"would stay as stored: write "
-     r"image=sw\.TrainImage\(\.\.\., masks=\['depth', 'segmentation_mask'\]\)"),
+    (sw.TrainImage(8), "but .*segmentation_mask, depth.* would stay as stored: name lists"),
+    (sw.TrainImage(8, boxes=BOX, masks="depth"), "but segmentation_mask would stay as stored: "),
     (sw.TrainImage(8, masks="mask"), r"masks='mask' is not a mask that is read; those are seg"),
     (sw.DecodedImage(masks=BOX), "masks='objects/bbox' is not a mask"),
 ], ids=str)  # fmt: skip

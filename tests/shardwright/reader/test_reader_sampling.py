@@ -39,7 +39,7 @@ def assert_even(names: Iterable[str]) -> None:
 @pytest.mark.parametrize(("sampling", "shares"), [
     (sw.ClassBalanced(), {"ape": 0.5, "bee": 0.5}),
     (sw.ClassWeights({"ape": 1, "bee": 3}), {"ape": 0.25, "bee": 0.75}),
-    (sw.ClassWeights([1, 0]), {"ape": 1.0}),
+    (sw.ClassWeights({"ape": 1, "bee": 0}), {"ape": 1.0}),
 ], ids=str)  # fmt: skip
 def test_class_weights(uneven: str, sampling: Any, shares: dict[str, float]) -> None:
     options: dict[str, Any] = {"global_batch_size": 8, "remainder": "carry", "epochs": 40}
@@ -119,7 +119,7 @@ def test_mixed_datasets_need_equal_features_only_where_they_are_read(uneven: str
     manifest = replace(source.manifest, schema=replace(schema, features=fewer))
     sources = [source, replace(source, manifest=manifest)]
 
-    assert Corpus.of(sources, "train", ["image", "label"]).num_records == 2 * 30
+    assert Corpus(sources, "train", ["image", "label"]).num_records == 2 * 30
     for names in (None, ["image", "id"]):
         with pytest.raises(UsageError, match=r"\(id\): leave them out of features="):
-            Corpus.of(sources, "train", names)
+            Corpus(sources, "train", names)

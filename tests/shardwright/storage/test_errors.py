@@ -130,10 +130,10 @@ def test_an_object_that_has_changed_since_it_was_listed(bucket: Bucket) -> None:
         with pytest.raises(ChangedError, match=rf"^{uri} has changed since it was listed$"):
             read_object(uri, options, **asked)
     # A part of an archive that is shorter now ends in it, or begins behind its end.
-    assert ObjectParts.of(uri, options, None).read(1, 3) == b"ew"
+    assert ObjectParts(uri, options, None).read(1, 3) == b"ew"
     for start, stop, listed in ((1, 3, etag), (1, 6, None), (10, 15, None)):
         with pytest.raises(ChangedError, match=rf"^{uri} has changed since it was listed$"):
-            ObjectParts.of(uri, options, listed).read(start, stop)
+            ObjectParts(uri, options, listed).read(start, stop)
 
 
 def upload(folder: Folder) -> None:

@@ -108,11 +108,13 @@ def test_a_stopped_training_ends_as_an_undisturbed_one(
 
 
 @pytest.mark.long
-def test_several_steps_per_execution(datasets: Datasets, tmp_path: Path) -> None:
-    """Epochs of 4 steps, 2 at a time: the positions are those of all batches taken."""
+@pytest.mark.parametrize("steps", [4, 3])
+def test_several_steps_per_execution(datasets: Datasets, tmp_path: Path, steps: int) -> None:
+    """Epochs of 4 batches, 2 at a time: the positions are those of all batches taken."""
 
     def fit_pairs(*others: Any, directory: Path | None = None) -> tuple[Any, Any]:
-        return fit(datasets, *others, directory=directory, model=make_model(2), steps_per_epoch=4)
+        options = {"model": make_model(2), "steps_per_epoch": steps}
+        return fit(datasets, *others, directory=directory, **options)
 
     whole, _ = fit_pairs()
     _, reader = fit_pairs(Watch(3), directory=tmp_path)
