@@ -20,18 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
+from shardwright.format.example import ExampleFault
 from shardwright.format.schema import ExampleSchema
+from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop, bounds_of
 from shardwright.images.gif import decode_frame, first_frame
 from shardwright.images.headers import read_size
 from shardwright.images.jpeg import MAX_REDUCTION, decode_jpeg, read_jpeg_header
 from shardwright.images.kinds import check_size, image_format
 from shardwright.images.libraries import cv2
+from shardwright.images.normalization import Normalization
 from shardwright.images.png import essential_png, png_header
 from shardwright.images.regions import decode_region, has_regions
 from shardwright.sizes import counted
 
-Pixels = NDArray[Any]  # uint8; uint16 of PNGs of 16 bits
+Pixels = NDArray[Any]  # uint8; uint16 of PNGs of 16 bits; floats of images stored so
 _LOG = logging.getLogger("shardwright.reader")
 
 
@@ -39,19 +42,17 @@ class StoredImage(NamedTuple):
     """The storage format of a dataset's images.
 
     Attributes:
-        encoding: "raw" for bare pixels; "jpeg", "png" or None (pass-through) for files, whose
-            format is detected from their content; "tensor" or "float32" for values that earlier
-            releases stored, which are not decoded.
+        encoding: "raw" for bare pixels; "tensor" for a serialized tensor; "jpeg", "png" or None
+            (pass-through) for files, whose format is detected from their content.
         shape: (height, width, channels) of raw pixels, with 1, 3 or 4 channels. Ignored for files.
+        dtype: Of raw pixels: "uint8", 0 to 255, or "float32", as `normalization` says.
+        normalization: The values of raw pixels and tensors of floats.
     """
 
     encoding: str | None = None
     shape: tuple[int | None, ...] = (None, None, 3)
-
-    @property
-    def is_of_values(self) -> bool:
-        """True for images that are stored as values, not as pixels."""
-        return self.encoding in ("tensor", "float32")
+    dtype: str = "uint8"
+    normalization: Normalization = Normalization()
 
 
 def stored_image(schema: ExampleSchema) -> StoredImage:
@@ -59,7 +60,8 @@ def stored_image(schema: ExampleSchema) -> StoredImage:
     image = schema.image
     if image is None:
         return StoredImage()
-    return StoredImage("float32" if image.dtype == "float32" else image.encoding, image.shape)
+    normalization = Normalization.parse(image.normalize)
+    return StoredImage(image.encoding, image.shape, image.dtype or "uint8", normalization)
 
 
 class OpenedImage(NamedTuple):
@@ -69,8 +71,9 @@ class OpenedImage(NamedTuple):
         height: In pixels.
         width: In pixels.
         max_reduction: The largest reduction that `decode` supports.
-        decode: Takes a reduction, a power of two, and returns uint8 or uint16 pixels
+        decode: Takes a reduction, a power of two, and returns uint8 pixels, or stored floats,
             [ceil(height / reduction), ceil(width / reduction), 3].
+        normalization: The values of floats.
         decode_part: Takes a reduction and an area of the image, and returns the pixels of a part
             that has the area, with the part's first row and column in the image, multiples of 8;
             None if only the whole image can be decoded.
@@ -80,6 +83,7 @@ class OpenedImage(NamedTuple):
     width: int
     max_reduction: int
     decode: Callable[[int], Pixels]
+    normalization: Normalization = Normalization()
     decode_part: Callable[[int, Crop], tuple[Pixels, int, int]] | None = None
 
 
@@ -101,8 +105,8 @@ def open_image(
     """
     if stored.encoding == "raw":
         return _open_raw(data, stored)
-    if stored.is_of_values:
-        raise ImageFault(f"images that are stored as {stored.encoding} values are not decoded")
+    if stored.encoding == "tensor":
+        return _open_tensor(bytes(data), stored)
     return _open_file(data, fast=fast, deep=deep)
 
 
@@ -158,8 +162,9 @@ class Part(NamedTuple):
 
     Attributes:
         crop: The rectangle, in pixels of the image.
-        slot: [height, width, 3], to which the crop is resized: 0 to 255, in a float dtype with
-            fractions of an image of 16 bits; in uint16 0 to 65,535.
+        slot: [height, width, 3], to which the crop is resized. A float dtype gets floats as they
+            are stored; all other images give 0 to 255, with fractions of an image of 16 bits;
+            uint16 gets 0 to 65,535.
         flip: Mirror left and right.
     """
 
@@ -193,16 +198,18 @@ def fill_slots(image: OpenedImage, parts: Sequence[Part]) -> None:
             _reduced(crop.top - top, crop.height, decoded),
             _reduced(crop.left - left, crop.width, decoded),
         ]
-        shown = _as_of_slot(shown, slot.dtype)
+        shown = _as_of_slot(shown, slot.dtype, image.normalization)
         _write(_shrink(shown, reduction // decoded), slot, flip=flip)
 
 
-def _as_of_slot(pixels: Pixels, dtype: np.dtype[Any]) -> Pixels:
+def _as_of_slot(pixels: Pixels, dtype: np.dtype[Any], normalization: Normalization) -> Pixels:
     """Return pixels in the range of a slot's dtype; uint8 stays for floats, which it fits."""
     if pixels.dtype == np.uint16:
         if dtype == np.uint8:
             return (pixels >> 8).astype(np.uint8)  # as OpenCV and TensorFlow do
         return pixels if dtype == np.uint16 else pixels.astype(np.float32) / np.float32(257)
+    if pixels.dtype != np.uint8 and dtype in (np.uint8, np.uint16):
+        pixels = normalization.to_pixels(pixels)
     return pixels.astype(np.uint16) * np.uint16(257) if dtype == np.uint16 else pixels
 
 
@@ -246,22 +253,42 @@ def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
 
 
 def _open_raw(data: bytes | memoryview, stored: StoredImage) -> OpenedImage:
-    shape = stored.shape
+    shape, dtype = stored.shape, np.dtype(stored.dtype).newbyteorder("<")
     if len(shape) != 3 or None in shape or shape[2] not in (1, 3, 4):
         raise ImageFault(
             "raw pixels must have shape (height, width, channels) with 1, 3 or 4 channels, "
             f"got {shape}"
         )
     height, width, channels = (int(length or 0) for length in shape)
-    num_bytes = height * width * channels
+    num_bytes = height * width * channels * dtype.itemsize
     if len(data) != num_bytes:
+        size = f" x {dtype.itemsize}" if dtype.itemsize > 1 else ""
+        wanted = f"{height} x {width} x {channels}{size} = {num_bytes:,}"
         raise ImageFault(
-            f"raw pixels of {counted(len(data), 'byte')}, but the dataset's shape needs "
-            f"{height} x {width} x {channels} = {num_bytes:,}"
+            f"raw pixels of {counted(len(data), 'byte')}, but the dataset's shape needs {wanted}"
         )
-    pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
+    pixels = np.frombuffer(data, dtype).reshape(height, width, channels)
+    return _opened(pixels, stored)
+
+
+def _opened(pixels: NDArray[Any], stored: StoredImage) -> OpenedImage:
+    """Return pixels [height, width, 1, 3 or 4] as an opened image."""
+    height, width, channels = pixels.shape
     shown = np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[..., :3]
-    return OpenedImage(height, width, 1, lambda _: shown)
+    return OpenedImage(height, width, 1, lambda _: shown, stored.normalization)
+
+
+def _open_tensor(data: bytes, stored: StoredImage) -> OpenedImage:
+    try:
+        pixels = parse_tensor_proto(data)
+    except ExampleFault as fault:
+        raise ImageFault(str(fault)) from fault
+    if pixels.ndim != 3 or 0 in pixels.shape or pixels.shape[2] not in (1, 3, 4):
+        raise ImageFault(
+            "a tensor image must have shape [height, width, channels] with 1, 3 or 4 channels, "
+            f"got {list(pixels.shape)}"
+        )
+    return _opened(pixels.astype(np.float32 if pixels.dtype.kind == "f" else np.uint8), stored)
 
 
 def _open_gif(data: bytes) -> OpenedImage:

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
+from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature
+from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop, View, inside
 from shardwright.images.kinds import PNG_MAGIC
 from shardwright.images.libraries import cv2
@@ -45,11 +47,13 @@ def show_mask(feature: Feature, data: bytes, view: View) -> NDArray[Any]:
         )
     crop, frame = view.crop, view.frame or Crop(0, 0, *view.size)
     shown = inside(numbers, crop)
-    if (largest := shown.max()) > np.iinfo(dtype).max:
-        raise ImageFault(
-            f"mask {feature.name!r} holds {largest}, which does not fit {dtype}: the schema must "
-            "give it the dtype 'uint16'"
-        )
+    if numbers.dtype != dtype:
+        for number in (shown.min(), shown.max()):
+            if not 0 <= number <= np.iinfo(dtype).max:
+                raise ImageFault(
+                    f"mask {feature.name!r} holds {number}, which does not fit {dtype}: the "
+                    "schema must give it the dtype 'uint16', and numbers must be at least 0"
+                )
     shown = shown.astype(dtype)
     size = (frame.width, frame.height)
     if shown.shape[::-1] != size:
@@ -70,7 +74,10 @@ def _decode(feature: Feature, data: bytes) -> NDArray[Any]:
             shape = [size or 0 for size in feature.shape[:2]]
             return np.frombuffer(data, dtype).reshape(shape)
         if feature.encoding == "tensor":
-            raise ValueError("it is stored as a tensor, as by earlier releases: build it again")
+            numbers = parse_tensor_proto(data)
+            if numbers.ndim != 3 or numbers.shape[2] != 1 or numbers.dtype.kind not in "bui":
+                raise ValueError(f"a tensor of {numbers.dtype} with shape {numbers.shape}")
+            return numbers[..., 0]
         is_png = data.startswith(PNG_MAGIC) and len(data) >= _PNG_HEADER_END
         if is_png and (header := png_header(data)).kind == b"IHDR" and header.color:
             raise ValueError("a PNG that is not gray, whose colors OpenCV would turn into numbers")
@@ -79,7 +86,7 @@ def _decode(feature: Feature, data: bytes) -> NDArray[Any]:
         numbers = library.imdecode(
             np.frombuffer(data, np.uint8), flags | library.IMREAD_IGNORE_ORIENTATION
         )
-    except (ValueError, cv2().error) as error:
+    except (ValueError, ExampleFault, cv2().error) as error:
         raise ImageFault(f"mask {feature.name!r} cannot be decoded: {error}") from error
     if numbers is None:
         raise ImageFault(f"mask {feature.name!r} is damaged or cut short, or is no image")

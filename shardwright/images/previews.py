@@ -56,7 +56,7 @@ def decode_preview(data: bytes, stored: StoredImage, *, partial: bool = False) -
         ImageFault: The image cannot be decoded, or has too many pixels.
         UsageError: Pillow is not installed.
     """
-    if stored.encoding == "raw" or stored.is_of_values:
+    if stored.encoding in ("raw", "tensor"):
         return _preview_of_values(data, stored)
     load_library("PIL.Image")  # outside `try`: a missing library is not a fault of the image
     kind = image_format(data[:16])
@@ -74,6 +74,8 @@ def decode_preview(data: bytes, stored: StoredImage, *, partial: bool = False) -
 def _preview_of_values(data: bytes, stored: StoredImage) -> Preview:
     opened = open_image(data, stored, fast=True)
     pixels = opened.decode(1)
+    if pixels.dtype != np.uint8:
+        pixels = opened.normalization.to_pixels(pixels)
     step = _reduction(opened.width, opened.height)
     small = pixels[::step, ::step]
     if (small[..., :1] == small).all():

@@ -154,7 +154,8 @@ class TrainImage(CropImage):
         ratio: Minimum and maximum width / height of the crop.
         flip: Flip left and right with probability 1/2.
         dtype: "uint8"; or "bfloat16" or "float32", with the same numbers from 0 to 255, and with
-            fractions of PNGs of 16 bits; or "uint16", 0 to 65,535.
+            fractions of PNGs of 16 bits, or the stored values of images that were stored as
+            float32; or "uint16", 0 to 65,535.
         fast: Decode JPEG faster, but not with TensorFlow's exact pixels.
         boxes: A feature of boxes that move with the image: its name, or `Boxes` to set which are
             kept and their form.
@@ -201,7 +202,8 @@ class EvalImage(CropImage):
         resize: Length of the shorter side after resizing; None for 256 / 224 of the shorter side
             of `size`; "letterbox" to cut off nothing.
         dtype: "uint8"; or "bfloat16" or "float32", with the same numbers from 0 to 255, and with
-            fractions of PNGs of 16 bits; or "uint16", 0 to 65,535.
+            fractions of PNGs of 16 bits, or the stored values of images that were stored as
+            float32; or "uint16", 0 to 65,535.
         fast: Decode JPEG as `TrainImage(fast=True)` does, not with TensorFlow's exact pixels.
         boxes: As for `TrainImage`.
         masks: As for `TrainImage`.
@@ -243,7 +245,8 @@ class DecodedImage(CropImage):
         size: Result size in pixels, whatever the aspect ratio: one number for a square, or
             (height, width). None keeps the stored size.
         dtype: "uint8"; or "bfloat16" or "float32", with the same numbers from 0 to 255, and with
-            fractions of PNGs of 16 bits; or "uint16", 0 to 65,535.
+            fractions of PNGs of 16 bits, or the stored values of images that were stored as
+            float32; or "uint16", 0 to 65,535.
         boxes: As for `TrainImage`.
         masks: As for `TrainImage`.
 

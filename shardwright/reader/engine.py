@@ -242,11 +242,6 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
             else f"the image: add {schema.image.name!r} to features=, or leave image= out"
         )
         raise UsageError(f"image={options.image} needs {told}")
-    if options.image is not None and stored_image(schema).is_of_values:
-        raise UsageError(
-            "images that earlier releases stored as tensors or floats are not decoded: build the "
-            "dataset again, or read their bytes without image="
-        )
     wanted = options.features or [feature.name for feature in schema.features]
     if isinstance(image, (TrainImage, EvalImage, MultiCrop)):
         lists = columns.objects.features if columns.objects is not None else ()

@@ -67,7 +67,7 @@ def load(
 
     It is a `sw.Reader`, in the same order, and `make_dataset` (`Reader.tf_data()`) says what types
     its batches have, when a pass begins, and how an iterator is saved. Without `image`, images are
-    whole: uint8 [height, width, 3].
+    whole: uint8 [height, width, 3] (float32 if stored so).
 
     Args:
         dataset: As for `Reader`.
@@ -145,7 +145,11 @@ def _decoded_image(
             "image_size=(height, width), build with `--encode jpeg --resize WIDTHxHEIGHT`, or "
             "leave batch_size out"
         )
-    return DecodedImage(size, masks=[each.name for each in wanted if each.kind == FeatureKind.MASK])
+    return DecodedImage(
+        size,
+        dtype="float32" if image.dtype == "float32" else "uint8",
+        masks=[each.name for each in wanted if each.kind == FeatureKind.MASK],
+    )
 
 
 def _common_size(manifest: Manifest, split: str, image: Feature) -> tuple[int, int] | None:

@@ -12,11 +12,13 @@ from PIL import Image
 
 from shardwright.errors import ImageFault
 from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.tensors import to_tensor_proto as tensor
 from shardwright.images.crops import Crop, View, draw_crop
 from shardwright.images.masks import show_mask
 from tests.support.image_makers import saved
 
 MASK = Feature("mask", FeatureKind.MASK, encoding="png")
+TENSOR = Feature("mask", FeatureKind.MASK, encoding="tensor")
 WIDE = Feature("mask", FeatureKind.MASK, encoding="png", dtype="uint16")
 
 
@@ -89,8 +91,10 @@ def test_masks_that_cannot_be_shown() -> None:
          "'mask' cannot be decoded"),
         (MASK, saved(Image.fromarray(pixels).convert("P"), "PNG"), "cannot be decoded: a PNG "),
         (MASK, png(pixels)[:20], "'mask' is damaged or cut short"),
-        (Feature("mask", FeatureKind.MASK, encoding="tensor"), b"123",
-         "'mask' cannot be decoded: it is stored as a tensor, as by earlier releases"),
+        (TENSOR, tensor(np.uint8(3)), r"cannot be decoded: a tensor of uint8 with shape \(\)"),
+        (TENSOR, tensor(pixels[..., None] / 2), "cannot be decoded: a tensor of float64"),
+        (TENSOR, tensor(pixels), r"cannot be decoded: .* with shape \(5, 7\)"),
+        (TENSOR, tensor(pixels[..., None] - np.int64(256)), "'mask' holds -.*, which does not fit"),
     ]:  # fmt: skip
         with pytest.raises(ImageFault, match=message):
             show_mask(feature, data, whole(5, 7))

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from shardwright.errors import ImageFault
+from shardwright.format.tensors import to_tensor_proto
 from shardwright.images.decode import StoredImage
 from shardwright.images.previews import SIDE, decode_preview
 
@@ -59,9 +60,10 @@ def test_stored_pixels() -> None:
     pixels = np.asarray(noise(6, 4))
     raw = decode_preview(pixels.tobytes(), StoredImage("raw", pixels.shape))
     assert (raw.pixels == pixels).all()
-    for encoding in ("tensor", "float32"):
-        with pytest.raises(ImageFault, match=f"stored as {encoding} values are not decoded"):
-            decode_preview(pixels.tobytes(), StoredImage(encoding, pixels.shape))
+    tensor = decode_preview(to_tensor_proto(pixels[..., :1]), StoredImage("tensor"))
+    assert tensor.pixels.shape == (4, 6, 1)
+    floats = StoredImage("raw", pixels.shape, "float32")
+    assert (decode_preview((pixels / np.float32(255)).tobytes(), floats).pixels == pixels).all()
 
 
 @pytest.mark.parametrize("data", [
