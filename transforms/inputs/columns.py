@@ -162,10 +162,10 @@ class Columns:
             found |= {"columns": None, "labels_from": f"column {self.structs.column!r}"}
         return kind(description=description, **(found | more))
 
-    def describe(self, extras: Iterable[str] = ()) -> str:
+    def describe(self, extras: Iterable[str] | None = None) -> str:
         """Return for the log the columns with a role, and those that become features."""
         roles = ", ".join(f"{role}={column!r}" for role, column in self.roles.items())
-        features = listed_columns(list(extras))
+        features = listed_columns([*(self.extras if extras is None else extras)])
         return f"{roles}; features from {features}" if features else roles
 
     def to_json(self) -> dict[str, Any]:

@@ -151,7 +151,7 @@ IMAGES = [png_of(1)]
     ({"image": IMAGES}, {"image": "x"},
      "--image-column 'x' is not in .*, which has the columns 'image'"),
     ({"image": IMAGES}, {"label": "x"}, "--label-column 'x' is not in"),
-    ({"image": IMAGES, "n": [1]}, {"size": "n"}, "--size-column is for a table of paths"),
+    ({"image": IMAGES, "n": [1]}, {"size": "n"}, "--size-column needs a table"),
 ])  # fmt: skip
 def test_invalid_columns(
     tmp_path: Path, columns: Mapping[str, Any], given: dict[str, str], message: str

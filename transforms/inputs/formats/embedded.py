@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardwright.errors import BuildError, UsageError
+from shardwright.errors import BuildError
 from shardwright.format.json_files import load_json
 from shardwright.format.parquet import ParquetRows
 from shardwright.format.schema import PICTURES, FeatureKind
@@ -151,13 +151,9 @@ class EmbeddedSource(RowsSource):
             return None  # it may be a table: `table` reports the error
         if layout is None:
             return None
-        if request.columns.get("size") is not None:
-            raise UsageError(
-                "--size-column is for a table of paths, "
-                f"but {request.argument} {request.uri} holds the images themselves"
-            )
+        request.refuse_columns("made of Parquet files with images", "size")
         number = "a file" if len(files) == 1 else f"{len(files)} files"
-        columns = layout.describe(layout.extras)
+        columns = layout.describe()
         return layout.source_as(
             EmbeddedSource,
             f"{number} with images in a column at {request.uri}, columns {columns}",

@@ -81,6 +81,7 @@ _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an addr
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
+_NO_CLASS = "no_class"  # the column of labels that are none
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
@@ -159,7 +160,7 @@ class TableLayout(Columns):
         found = {"label_paths_root": self.root, "layout": self, "columns": None}
         if self.boxes is None:
             found["columns"] = None if self.structs else tuple(self.columns.names)
-            table += f", columns {self.describe(self.extras)}"
+            table += f", columns {self.describe()}"
         else:
             found |= self.boxes.attributes() | {"may_have_labels": False}
             others = [one.name for one in self.boxes.objects if one.name != self.label]
@@ -314,9 +315,7 @@ def is_table(request: SourceRequest) -> bool:
     uri = request.uri
     if has_wildcard(uri):
         return table_format(uri) is not None or bool(find_files(request, _is_table_name))
-    if not request.is_remote and os.path.isfile(uri):
-        return True
-    if request.is_remote and table_format(uri) and request.is_file:
+    if (not request.is_remote or table_format(uri)) and request.is_file:
         return True
     found = request.listings.look_in(uri)
     names = (*found.folders, *found.files, *found.others)
@@ -345,7 +344,7 @@ def open_table(
         BuildError: As for `table_of`.
     """
     uri = request.uri
-    if not has_wildcard(uri) and (request.is_file if request.is_remote else os.path.isfile(uri)):
+    if not has_wildcard(uri) and request.is_file:
         return table_of(request, uri, rows=rows, finder=finder)
     found = find_files(request, _is_table_name)
     if not found:
@@ -545,7 +544,6 @@ def _boxes_in(table: TableLayout, name: str) -> Rows:
 def _checked_rows(table: TableLayout, name: str) -> Rows:
     """Yield references that are not looked up, whose extra columns still have the table's types."""
     first_row = 0
-    where = escaped(f"{name}: ") if name else ""
     columns = table.columns if table.flags is None else table.flags
     for part in read_table_file(table.path_of(name), table.format, columns, table.storage):
         if isinstance(part, Reject):
@@ -553,22 +551,23 @@ def _checked_rows(table: TableLayout, name: str) -> Rows:
             continue
         part = part if table.flags is None else _with_labels(table, part)
         batch, no_class = _raw_references(table, part, first_row, name)
-        if table.boxes is not None:  # rejects its image, not only its row
-            label = pc.if_else(
-                pa.array(no_class), pa.scalar(None, pa.string()), batch.column("label")
-            )
-            batch = set_column(batch, "label", label)
-        else:
-            detail = f"{where}row {{row}}: the label {{label}} {escaped(NOT_A_CLASS)}"
-            yield from reject_rows(batch, no_class, RejectReason.BAD_VALUE, detail)
-            batch = keep_rows(batch, ~no_class)
-        # One rule after another, each on what the earlier ones have left: a row has one reject.
-        for column, is_bad, reason, detail in _text_rules(table, where):
-            mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
-            yield from reject_rows(batch, mask, reason, detail)
-            batch = keep_rows(batch, ~mask)
-        yield batch
         first_row += part.num_rows
+        if table.boxes is not None:  # rejects its image, not only its row
+            label = pc.if_else(no_class, pa.scalar(None, pa.string()), batch.column("label"))
+            batch = set_column(batch, "label", label)
+            no_class = pa.repeat(False, batch.num_rows)
+        batch = batch.append_column(_NO_CLASS, no_class)
+        # One rule after another, each on what the earlier ones have left: a row has one reject.
+        for column, is_bad, reason, told in _rules(table):
+            mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
+            yield from reject_rows(batch, mask, reason, f"{_place(name)}row {{row}}: {told}")
+            batch = keep_rows(batch, ~mask)
+        yield batch.drop_columns([_NO_CLASS])
+
+
+def _place(name: str) -> str:
+    """Return the start of the detail of `reject_rows`, a format string: the file of several."""
+    return escaped(f"{name}: ") if name else ""
 
 
 def _located(table: TableLayout, batch: pa.RecordBatch, name: str) -> Rows:
@@ -582,7 +581,7 @@ def _located(table: TableLayout, batch: pa.RecordBatch, name: str) -> Rows:
         yield set_column(set_column(bare, "offset", nothing), "num_bytes", nothing)
         batch = keep_rows(batch, ~absent)
     if table.size is not None:
-        yield from settle_sizes(batch, escaped(f"{name}: ") if name else "")
+        yield from settle_sizes(batch, _place(name))
     elif table.names_files:
         problems, batch = look_up_batch(batch, table.storage, folder=table.folder_of(name))
         yield from problems
@@ -600,37 +599,30 @@ def _is_unreadable(uris: pa.Array) -> pa.Array:
     return pc.or_(hidden, pc.match_substring_regex(keys, SCHEME))
 
 
-def _text_rules(
-    table: TableLayout, where: str
+def _rules(
+    table: TableLayout,
 ) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array], RejectReason, str]]:
-    """Yield (column, test for bad values, reason, detail); details begin with `where`."""
+    """Yield (column, test for bad values, reason, detail as a format string)."""
     is_empty = partial(pc.equal, "")
+    bad = RejectReason.BAD_VALUE
+    yield _NO_CLASS, lambda column: column, bad, f"the label {{label}} {escaped(NOT_A_CLASS)}"
     if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
-        yield (
-            "uri",
-            is_empty,
-            RejectReason.BAD_VALUE,
-            f"{where}row {{row}}: the image column {escaped(repr(table.image))} is empty",
-        )
-    yield "id", is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
+        yield "uri", is_empty, bad, f"the image column {escaped(repr(table.image))} is empty"
+    yield "id", is_empty, RejectReason.BAD_ID, "the id is empty"
     if table.flags is not None:
-        detail = f"{where}row {{row}}: each class must be 0 or 1"
-        yield extra_name(_LABELS), pc.is_null, RejectReason.BAD_VALUE, detail
+        yield extra_name(_LABELS), pc.is_null, bad, "each class must be 0 or 1"
     if table.names_files:
-        yield (
-            "uri",
-            _is_unreadable,
-            RejectReason.BAD_VALUE,
-            f"{where}row {{row}}: {{uri}} is not an object's address "
-            "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH, "
-            "without a password)",
+        told = (
+            "{uri} is not an object's address (s3://BUCKET/KEY, gs://BUCKET/KEY, "
+            "az://CONTAINER/KEY, https://HOST/PATH, without a password)"
         )
+        yield "uri", _is_unreadable, bad, told
 
 
 def _raw_references(
     table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str
-) -> tuple[pa.RecordBatch, np.ndarray]:
-    """Return rows as references, and a mask of those whose label is no class."""
+) -> tuple[pa.RecordBatch, pa.Array]:
+    """Return rows as references, and whether their label is no class, bool [rows]."""
     labels, no_class = pa.nulls(raw.num_rows, pa.string()), np.zeros(raw.num_rows, bool)
     if table.label is not None:
         labels, no_class = class_texts(raw.column(table.label), table.label)
@@ -665,7 +657,7 @@ def _raw_references(
         columns[extra_name(table.structs.column)] = raw.column(table.structs.column)
     if queries is not None and table.names_files:
         columns[QUERY] = queries
-    return pa.RecordBatch.from_pydict(columns), no_class
+    return pa.RecordBatch.from_pydict(columns), pa.array(no_class)
 
 
 def _ids(

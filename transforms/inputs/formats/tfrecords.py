@@ -228,11 +228,7 @@ class TFRecordSource(FilesSource):
         if not files:
             request.refuse_if_forced("holds no files; give a TFRecord file, a wildcard or a folder")
             return None
-        if request.columns.get("size") is not None:
-            raise UsageError(
-                f"--size-column needs a table, but {request.argument} {request.uri} "
-                "is of TFRecord files"
-            )
+        request.refuse_columns("made of TFRecord files", "size")
         if request.image_root is not None:
             raise UsageError(
                 f"--image-root needs image paths, but {request.argument} {request.uri} "
@@ -255,7 +251,7 @@ class TFRecordSource(FilesSource):
             told += " with boxes (Object Detection API)"
         return layout.source_as(
             TFRecordSource,
-            f"{told}, {layout.describe(layout.extras)}{anew}",
+            f"{told}, {layout.describe()}{anew}",
             columns=None,
             states_splits=layout.split is not None or files_state_splits(request, files),
             feature_names="model-garden" if is_model_garden else None,

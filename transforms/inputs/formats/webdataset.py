@@ -271,11 +271,7 @@ def learn_layout(
     Raises:
         UsageError: No json has a given field, or no field can have its role.
     """
-    for role, given in request.columns.items():
-        if given is not None and role not in _JSON_ROLES:
-            raise UsageError(
-                f"--{role}-column is for a table: the image of a sample is one of its members"
-            )
+    request.refuse_columns("made of samples, whose image is a member", "image", "size")
     records = []
     for sample in samples:
         with suppress(ValueError):  # its json is invalid
