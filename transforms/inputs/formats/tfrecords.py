@@ -133,8 +133,8 @@ def make_layout(
     }
     seen = RecordStatistics(seen.num_records, features)  # with the kinds that the user says
     usual = {
-        "label": (*filter(None, [stated.label]), *LABEL_NAMES),
-        "id": [*filter(seen.is_scalar, (*filter(None, [stated.id]), *ID_NAMES))],
+        "label": (stated.label, *LABEL_NAMES),
+        "id": [*filter(seen.is_scalar, (stated.id, *ID_NAMES))],
         "split": (),
         "group": (),
     }
@@ -144,7 +144,7 @@ def make_layout(
         request,
         f"the records of {request.uri}",
         usual=usual,
-        images=(*filter(None, [stated.image]), *IMAGE_NAMES),
+        images=(stated.image, *IMAGE_NAMES),
     )
     assert found is not None  # forced
     image, label = found.image, found.label or ""
@@ -166,14 +166,15 @@ def make_layout(
     for key, feature in known.items():
         value = seen.stored(key)
         kinds[key] = value if feature.stored_shape == () else pa.list_(value)
-    names = stated.names.get(label) if label and kinds[label] != pa.string() else None
+    named = dict(known)
+    if label in stated.features and kinds[label] != pa.string():
+        named[label] = stated.features[label]
     return RecordLayout(
         columns=pa.schema([*kinds.items(), *boxes.items()]),
         detection=detection,
         **roles,
         pictures=tuple(filter(seen.has_images, known)),
-        class_names={key: one.names for key, one in known.items() if one.names}
-        | ({} if names is None else {label: names}),
+        class_names={key: one.names for key, one in named.items() if one.names},
         known=known,
         left_out=left_out,
         may_lack_images=request.may_lack_images,
