@@ -343,10 +343,10 @@ def _references(
     columns: dict[str, pa.Array] = {
         # A row without an id is a reject, which needs a name, too.
         "id": pc.coalesce(ids, numbered),
-        "uri": pc.fill_null(main.field("uri"), file.uri),
+        "uri": pc.fill_null(pc.struct_field(main, "uri"), file.uri),
         "offset": pc.if_else(main.is_null(), pa.scalar(0, pa.int64()), main.field("offset")),
-        "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
-        "etag": pc.coalesce(main.field("etag"), pa.scalar(etag, pa.string())),
+        "num_bytes": pc.fill_null(pc.struct_field(main, "num_bytes"), 0),
+        "etag": pc.coalesce(pc.struct_field(main, "etag"), pa.scalar(etag, pa.string())),
         "row": pa.array(numbers, pa.int64()),
         "split": canonical_splits(role_text(raw, layout.split))
         if layout.split

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -348,10 +347,3 @@ def test_records_that_are_no_dataset_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         open_records(records, SourceRequest("x", columns=columns))
-
-
-def test_facts_travel_to_workers(tmp_path: Path) -> None:
-    request = SourceRequest("x", spool=Folder(str(tmp_path)))
-    source = open_records(RECORDS, request, maker=b"x", shards=3)
-    assert list(pickle.loads(pickle.dumps(source)).parts()) == ["0", "1", "2"]
-    assert source.description == "Python records: image='image', label='label', id='id'"

@@ -168,9 +168,6 @@ class EmbeddedSource(RowsSource):
         """Yield the rows of a file; embedded images go to the spool."""
         file, request = self.file_of(part), self.request
         state = state_of(part, request.storage)
-        if not state.num_bytes:
-            yield incomplete(file.name, part, "the file has no bytes", 0)
-            return
 
         def rows() -> Iterator[RawRows | Reject]:
             num_rows = 0
