@@ -24,6 +24,7 @@ from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
     InputFile,
     base_of,
+    describe_files,
     files_state_splits,
     find_files,
     state_of,
@@ -152,11 +153,9 @@ class EmbeddedSource(RowsSource):
         if layout is None:
             return None
         request.refuse_columns("made of Parquet files with images", "size")
-        number = "a file" if len(files) == 1 else f"{len(files)} files"
-        columns = layout.describe()
         return layout.source_as(
             EmbeddedSource,
-            f"{number} with images in a column at {request.uri}, columns {columns}",
+            f"{describe_files(request, files, 'Parquet file')}, columns {layout.describe()}",
             states_splits=layout.split is not None or files_state_splits(request, files),
             request=request,
             base=base_of(files),

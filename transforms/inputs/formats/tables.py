@@ -11,7 +11,6 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -90,14 +89,6 @@ _TEXT_KINDS = frozenset(
 
 class NoImagesError(UsageError):
     """A table without a column of image paths."""
-
-
-class TableOf(StrEnum):
-    """The contents of a table's rows."""
-
-    IMAGES = "images"  # a column of image paths is required
-    LABELS = "labels"  # of another input's images; a column of ids or "stem" is enough
-    RECORDS = "records"  # no column is the image's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,8 +255,7 @@ class TableSource(InputSource):
         """Return a table as a source; None if INPUT is something else. Raises as `open_table`."""
         if not request.forced and not is_table(request):
             return None
-        rows = TableOf.IMAGES if request.image else TableOf.RECORDS
-        return open_table(request, rows, cls.finder).as_source(cls)
+        return open_table(request, finder=cls.finder).as_source(cls)
 
     def references(self, part: str) -> Rows:
         """Yield the rows of one of its files; of a table of boxes, the images of all files."""
@@ -300,7 +290,7 @@ def open_label_table(
             f"{request.argument} {request.uri} is a folder; "
             "give a .csv, .tsv, .jsonl or .parquet table"
         )
-    table = open_table(request, TableOf.LABELS)
+    table = open_table(request, is_labels=True)
     boxes = finder and finder.in_rows(request, table.columns)
     if boxes and len(boxes.edges) > 1:
         raise UsageError(
@@ -329,14 +319,13 @@ def _is_table_name(name: str) -> bool:
 
 
 def open_table(
-    request: SourceRequest, rows: TableOf, finder: ObjectFinder | None = None
+    request: SourceRequest, *, is_labels: bool = False, finder: ObjectFinder | None = None
 ) -> TableLayout:
     """Return the layout of INPUT's table.
 
     Args:
         request: The request for INPUT.
-        rows: The contents of its rows.
-        finder: As in `TableSource`.
+        is_labels, finder: As for `table_of`.
 
     Raises:
         UsageError: There is no table, there are several formats, or as for `table_of` and
@@ -345,7 +334,7 @@ def open_table(
     """
     uri = request.uri
     if not has_wildcard(uri) and request.is_file:
-        return table_of(request, uri, rows=rows, finder=finder)
+        return table_of(request, uri, is_labels=is_labels, finder=finder)
     found = find_files(request, _is_table_name)
     if not found:
         raise UsageError(
@@ -358,7 +347,8 @@ def open_table(
             f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
         )
     folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
-    table = table_of(request, folder, [file.name for file in found], rows=rows, finder=finder)
+    names = [file.name for file in found]
+    table = table_of(request, folder, names, is_labels=is_labels, finder=finder)
     return replace(table, names_split=not table.split and files_state_splits(request, found))
 
 
@@ -367,7 +357,7 @@ def table_of(
     path: str,
     files: Sequence[str] = (),
     *,
-    rows: TableOf = TableOf.IMAGES,
+    is_labels: bool = False,
     finder: ObjectFinder | None = None,
     images: Sequence[str] = ROLE_COLUMNS["image"],
 ) -> TableLayout:
@@ -377,7 +367,7 @@ def table_of(
         request: The request for INPUT.
         path: The table's file, or the common folder of several.
         files: The names of several files below `path`; () for a table in one file.
-        rows: The contents of its rows.
+        is_labels: It has the labels of another input's images, whose ids or stems are enough.
         finder: As in `TableSource`.
         images: The usual names of the image's column.
 
@@ -389,7 +379,7 @@ def table_of(
     paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
-    is_csv, for_images = kind in ("csv", "tsv"), rows is TableOf.IMAGES
+    is_csv, has_images = kind in ("csv", "tsv"), request.image is not None and not is_labels
     if "" in schema.names:
         raise UsageError(
             f"column {schema.names.index('') + 1} of {path} has no name: "
@@ -398,29 +388,22 @@ def table_of(
     sample = read_first_rows(paths[0], kind, schema, request.storage)
     flags: pa.Schema | None = None
     known: dict[str, Feature] = {}
-    if for_images and os.path.basename(paths[0]) == CLASSES_FILE:
-        # All columns but the image's are classes.
-        usual_images = (name for name in schema.names if folded(name) in images)
-        image = request.columns.get("image") or next(usual_images, schema.names[0])
-        names = dict.fromkeys([image, *schema.names], pa.string())
-        flags, classes = pa.schema(names), tuple(map(str.strip, [*names][1:]))
-        check_names(path, classes)
-        schema = pa.schema([(image, pa.string()), (_LABELS, pa.list_(pa.string()))])
-        known[_LABELS] = Feature(_LABELS, FeatureKind.MULTI_LABEL, names=classes)
-        request = replace(request, columns={**request.columns, "image": image})
-        sample = None
+    if has_images and os.path.basename(paths[0]) == CLASSES_FILE:
+        flags, known[_LABELS] = _flags_of(request, path, schema, images)
+        schema = pa.schema([(flags.names[0], pa.string()), (_LABELS, pa.list_(pa.string()))])
+        images, sample = [folded(flags.names[0])], None
     sample = sample or pa.RecordBatch.from_pylist([], schema=schema)
-    boxes = finder.in_rows(request, schema) if finder and for_images else None
+    boxes = finder.in_rows(request, schema) if finder and has_images else None
     usual = finder.roles if finder and boxes else ROLE_COLUMNS
     roles = find_roles(sample, request, path, {**usual, "image": images}, texts=is_csv)
     if boxes:  # a column called id may number the boxes
         roles |= {"image": roles["image"] or roles["id"], "id": request.columns.get("id")}
-    if rows is TableOf.RECORDS:
-        roles |= {"image": None, "size": None}
-    elif rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
+    if is_labels:  # "stem" is in place of paths, for `--labels-key stem`
         stem = "stem" if "stem" in schema.names else None
         roles["image"] = roles["image"] or roles["id"] or stem
-    if roles["image"] is None and rows is not TableOf.RECORDS:
+    elif not has_images:
+        roles |= {"image": None, "size": None}
+    if roles["image"] is None and (has_images or is_labels):
         raise NoImagesError(
             f"{path} has the columns {quoted(schema.names)}: "
             "set --image-column to the one with the image paths; for records without images, "
@@ -431,7 +414,7 @@ def table_of(
         schema = pa.schema(
             [one.with_type(pa.string()) if one.name in texts else one for one in schema]
         )
-    in_cells = finder and for_images and request.image and not flags
+    in_cells = finder and has_images and not flags
     table = TableLayout(
         path=path,
         format=kind,
@@ -449,6 +432,19 @@ def table_of(
     if table.split is None:
         _warn_of_splits(sample, path, {*request.kinds, *roles.values()})
     return finder.placed(table, boxes) if finder and boxes else table
+
+
+def _flags_of(
+    request: SourceRequest, path: str, columns: pa.Schema, images: Sequence[str]
+) -> tuple[pa.Schema, Feature]:
+    """Return the columns of Roboflow's table, the image's first, and the classes of the others."""
+    sample = pa.RecordBatch.from_pylist([], schema=columns)
+    found = find_roles(sample, request, path, {"image": images}, texts=True)
+    image = found["image"] or columns.names[0]
+    flags = pa.schema(dict.fromkeys([image, *columns.names], pa.string()))
+    classes = tuple(map(str.strip, flags.names[1:]))
+    check_names(path, classes)
+    return flags, Feature(_LABELS, FeatureKind.MULTI_LABEL, names=classes)
 
 
 def _warn_of_splits(rows: pa.RecordBatch, path: str, used: Collection[str | None]) -> None:
