@@ -170,7 +170,12 @@ def tfrecords(root: Path, pictures: Pictures) -> Files:
     for split, here in by_split(pictures).items():
         records = [example(image=p.data, label=p.index, id=p.path.encode()) for p in here]
         write_records(root / "in" / f"zoo-{split}.tfrecord-00000-of-00001", records)
-    return {"in/label.labels.txt": "".join(f"{name}\n" for name in CLASSES)}
+    label = {"classLabel": {"numClasses": str(len(CLASSES))}, "pythonClassName": "ClassLabel"}
+    content = {"featuresDict": {"features": {"label": label}}, "pythonClassName": "FeaturesDict"}
+    return {
+        "in/label.labels.txt": "".join(f"{name}\n" for name in CLASSES),
+        "in/features.json": json.dumps(content),
+    }
 
 
 def _hub_table(pictures: Pictures) -> pa.Table:

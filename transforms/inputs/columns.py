@@ -48,6 +48,10 @@ IMAGE_NAMES = (
 )  # fmt: skip
 MAX_COLUMNS = 16_384  # as many as spreadsheets have; each is a feature in every step of a build
 _LISTED = 100  # columns in a message
+_FEATURE_KINDS = {
+    pa.int64(): FeatureKind.INT64, pa.float32(): FeatureKind.FLOAT32,
+    pa.binary(): FeatureKind.BYTES,
+}  # fmt: skip
 _NUMBERS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32})
 F = TypeVar("F")
 
@@ -163,10 +167,10 @@ class Columns:
             found |= {"columns": None, "labels_from": f"column {self.structs.column!r}"}
         return kind(description=description, **(found | more))
 
-    def describe(self, extras: Iterable[str] = ()) -> str:
+    def describe(self, extras: Iterable[str] | None = None) -> str:
         """Return for the log the columns with a role, and those that become features."""
         roles = ", ".join(f"{role}={column!r}" for role, column in self.roles.items())
-        features = listed_columns(list(extras))
+        features = listed_columns([*(self.extras if extras is None else extras)])
         return f"{roles}; features from {features}" if features else roles
 
     def to_json(self) -> dict[str, Any]:
@@ -345,9 +349,6 @@ def extra_feature(name: str, kind: pa.DataType) -> Feature:
         BuildError: tf.Example has no such type.
     """
     stored = extra_type(kind, name)
-    value = stored.value_type if pa.types.is_list(stored) else stored
-    if pa.types.is_int64(value):
-        feature_kind = FeatureKind.INT64
-    else:
-        feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
-    return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(stored) else ())
+    several = pa.types.is_list(stored)
+    value = _FEATURE_KINDS[stored.value_type if several else stored]
+    return Feature(name, value, shape=(None,) if several else ())

@@ -102,12 +102,10 @@ def names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
 
     -1, which data sets use for an unknown class, becomes null; other numbers become text.
     """
-    texts, bad = class_texts(numbers, "")
-    whole = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts).cast(pa.int64())
-    known = pc.and_(pc.greater_equal(whole, 0), pc.less(whole, len(names)))
-    named = pa.array(names, pa.string()).take(pc.if_else(known, whole, pa.scalar(None, pa.int64())))
+    texts = class_texts(numbers, "")[0]
+    places = pc.index_in(texts, value_set=pa.array(map(str, range(len(names))), pa.string()))
     others = pc.if_else(pc.equal(texts, "-1"), pa.scalar(None, pa.string()), texts)
-    return pc.coalesce(named, others)
+    return pc.coalesce(pa.array(names, pa.string()).take(places), others)
 
 
 def distinct_names(names: Mapping[K, str]) -> dict[K, str]:

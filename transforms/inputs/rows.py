@@ -6,7 +6,7 @@ Rows are those of Parquet and Arrow files, records of Python, tf.Examples and We
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -321,29 +321,32 @@ def _references(
     raw = rows.columns
     numbered = pa.array([f"{file.name}#{row}" for row in numbers], pa.string())
     ids = numbered if layout.id is None else empty_as_null(role_text(raw, layout.id))
-    problems: list[Problem | None] = [
-        None if there else (RejectReason.BAD_ID, "the id is empty")
-        for there in ids.is_valid().to_pylist()
-    ]
-    for row, told in rows.faults.items():
-        problems[row] = RejectReason.BAD_VALUE, told
+    # A row keeps its first problem.
+    problems: dict[int, Problem] = {
+        row: (RejectReason.BAD_VALUE, told) for row, told in rows.faults.items()
+    }
+    for row in np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)).tolist():
+        problems.setdefault(row, (RejectReason.BAD_ID, "the id is empty"))
     pictures = {}
     for name in filter(None, (layout.image, *layout.pictures)):
         found = rows.places.get(name)
         if found is None:
-            parts = rows.pictures.get(name) or picture_parts(raw.column(name))
-            found = _find_pictures(parts, file, request, writer, problems)
-        needed = name == layout.image and not request.may_lack_images
-        missing = _NO_IMAGE if needed else None
-        pictures[name] = _settled([one or missing for one in found], problems)
+            found = _find_pictures(_parts_of(rows, name), file, request, writer, problems)
+        missing = None if name != layout.image or request.may_lack_images else _NO_IMAGE
+        for row, one in enumerate(found):
+            problem = one or missing
+            if problem is not None and not isinstance(problem, ImagePlace):
+                problems.setdefault(row, problem)
+        places = [one if isinstance(one, ImagePlace) else None for one in found]
+        pictures[name] = pa.array(places, PICTURE_TYPE)
     main = pictures[layout.image] if layout.image else pa.nulls(raw.num_rows, PICTURE_TYPE)
     columns: dict[str, pa.Array] = {
         # A row without an id is a reject, which needs a name, too.
         "id": pc.coalesce(ids, numbered),
-        "uri": pc.fill_null(main.field("uri"), file.uri),
+        "uri": pc.fill_null(pc.struct_field(main, "uri"), file.uri),
         "offset": pc.if_else(main.is_null(), pa.scalar(0, pa.int64()), main.field("offset")),
-        "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
-        "etag": pc.coalesce(main.field("etag"), pa.scalar(etag, pa.string())),
+        "num_bytes": pc.fill_null(pc.struct_field(main, "num_bytes"), 0),
+        "etag": pc.coalesce(pc.struct_field(main, "etag"), pa.scalar(etag, pa.string())),
         "row": pa.array(numbers, pa.int64()),
         "split": canonical_splits(role_text(raw, layout.split))
         if layout.split
@@ -355,33 +358,33 @@ def _references(
         columns[extra_name(name)] = (
             pictures[name] if name in pictures else _named(raw.column(name), layout.names_in(name))
         )
-    if layout.structs is not None:
+    if layout.structs is not None and layout.image is not None:
         columns[extra_name(layout.structs.column)] = raw.column(layout.structs.column)
-        main_parts = rows.pictures.get(layout.image or "") or picture_parts(
-            raw.column(layout.image)
-        )
-        sizes = [data and boxes.size_in(data) for data, _ in main_parts]
+        sizes = [data and boxes.size_in(data) for data, _ in _parts_of(rows, layout.image)]
         for name, side in zip(HEADER_SIZE, (0, 1), strict=True):
             columns[name] = pa.array([one and one[side] for one in sizes], pa.float64())
     batch = pa.RecordBatch.from_pydict(columns)
-    columned = (batch.column(name).to_pylist() for name in ("id", "uri", "row"))
-    rejects = [
-        Reject(one, uri, problem[0], f"row {row} of {file.name}: {problem[1]}")
-        for one, uri, row, problem in zip(*columned, problems, strict=True)
-        if problem
-    ]
-    return keep_rows(batch, np.array([problem is None for problem in problems])), rejects
+    rejects, keep = [], np.ones(batch.num_rows, bool)
+    for row, (reason, told) in sorted(problems.items()):
+        keep[row] = False
+        name, uri = (batch[column][row].as_py() for column in ("id", "uri"))
+        rejects.append(Reject(name, uri, reason, f"row {numbers[row]} of {file.name}: {told}"))
+    return keep_rows(batch, keep), rejects
 
 
-def _labels(raw: pa.RecordBatch, layout: Columns, problems: list[Problem | None]) -> pa.Array:
-    """Return the label of each row, and add to `problems`; a row keeps its first problem."""
+def _parts_of(rows: RawRows, name: str) -> Sequence[PictureParts]:
+    return rows.pictures.get(name) or picture_parts(rows.columns.column(name))
+
+
+def _labels(raw: pa.RecordBatch, layout: Columns, problems: dict[int, Problem]) -> pa.Array:
+    """Return the label of each row, and add to `problems`."""
     name = layout.label
     if name is None:
         return pa.nulls(raw.num_rows, pa.string())
     texts, bad = class_texts(raw.column(name), name)
     for row in np.flatnonzero(bad).tolist():
-        problem = RejectReason.BAD_VALUE, f"the label {texts[row]} {NOT_A_CLASS}"
-        problems[row] = problems[row] or problem
+        told = f"the label {texts[row]} {NOT_A_CLASS}"
+        problems.setdefault(row, (RejectReason.BAD_VALUE, told))
     names = layout.class_names.get(name)
     return texts if names is None else names_of(raw.column(name), names)
 
@@ -391,7 +394,7 @@ def _find_pictures(
     file: InputFile,
     request: SourceRequest,
     writer: SpoolWriter | None,
-    problems: Sequence[Problem | None],
+    problems: Container[int],
 ) -> list[Found]:
     """Return where each row's image is; embedded images go to the spool, unless of bad rows."""
     # Relative paths of images that are not embedded start from the file's folder.
@@ -404,18 +407,10 @@ def _find_pictures(
             one if one is None or isinstance(one, ImagePlace) else (one[0], f"{uri}: {one[1]}")
         )
     for row, (data, _) in enumerate(parts):
-        if data is not None and problems[row] is None:
+        if data is not None and row not in problems:
             assert writer is not None
             found[row] = size_problem(len(data)) or writer.place(data)
     return found
-
-
-def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array:
-    """Return images as PICTURE_TYPE, and add to `problems`; a row keeps its first problem."""
-    for row, one in enumerate(found):
-        if one is not None and not isinstance(one, ImagePlace):
-            problems[row] = problems[row] or one
-    return pa.array([one if isinstance(one, ImagePlace) else None for one in found], PICTURE_TYPE)
 
 
 def _named(column: pa.Array, names: Sequence[str] | None) -> pa.Array:

@@ -115,21 +115,22 @@ class SourceRequest:
         if self.forced:
             raise UsageError(f"{self.argument} {self.uri} {problem}")
 
-    def refuse_columns(self, what: str) -> None:
+    def refuse_columns(self, what: str, *roles: str) -> None:
         """Raise an error if an option gives a column, for formats without columns.
 
         Args:
             what: INPUT in words, such as "a folder".
+            roles: The columns' roles; all without any.
 
         Raises:
             UsageError: An option gives a column.
         """
-        named = [f"--{role}-column" for role, column in self.columns.items() if column is not None]
-        if named:
-            raise UsageError(
-                f"{named[0]} needs a table, but {self.argument} {self.uri} is {what}: "
-                f"give the table itself as {self.argument}, or a table of labels with --labels"
-            )
+        for role in roles or self.columns:
+            if self.columns.get(role) is not None:
+                raise UsageError(
+                    f"--{role}-column needs a table, but {self.argument} {self.uri} is {what}: "
+                    f"give the table itself as {self.argument}, or a table of labels with --labels"
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from shardwright.pipelines.options.build import parse_options
 from tests.support.archive_files import built_records, files_below, pack_tar, pack_zip
 from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import make_images, png_of
-from tests.support.store_places import STORES, Kind, Places
 from tests.support.tfrecord_makers import example, records_of, write_records
 
 Record = tuple[str, str, bytes]
@@ -55,23 +54,6 @@ def output(tmp_path: Path) -> Path:
 def spooled(output: Path) -> list[str]:
     """Return the endings of the files of a dataset's spool."""
     return sorted(path.suffix for path in (output / "spool").glob("*"))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", STORES)
-def test_archive_and_spool_in_a_store(
-    places: Places, tmp_path: Path, archive: Path, wanted: list[Record], kind: Kind
-) -> None:
-    place, output = places.make(kind), places.make(kind)
-    place.put("a.tgz", archive.read_bytes())
-    command = (place.at("a.tgz"), output.at("out"), *place.args, *output.args)
-    assert build(*command) == 0
-    assert built_records(output.download(tmp_path / "there") / "out") == wanted
-    spool = [name for name in output.names() if name.startswith("out/spool/")]
-    assert [name.rpartition(".")[2] for name in spool] == ["parquet"]
-    stamps = output.stamps()
-    assert build(*command) == 0
-    assert output.stamps() == stamps
 
 
 def rewrite(archive: Path, data: bytes) -> None:

@@ -15,7 +15,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs.formats.embedded import ROWS_AT_A_TIME
 from tests.support.build_helpers import CLASSES, png_of
-from tests.support.helpers import make_files, rows_of
+from tests.support.helpers import make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, detect, list_source, listed
 from tests.support.tfrecord_makers import NONE, read_back, source_of
 
@@ -47,21 +47,6 @@ def write(path: Path, table: pa.Table, *, rows: int = 100) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, row_group_size=rows)
     return path
-
-
-def test_hub_layout(tmp_path: Path) -> None:
-    name, number = "x.parquet", ROWS_AT_A_TIME + 7
-    source = source_of(write(tmp_path / name, hub(number), rows=30), tmp_path / "spool")
-    assert source.name == "embedded"
-    assert source.description == (
-        f"a file with images in a column at {tmp_path}/{name}, columns image='image', label='label'"
-    )
-    assert source.class_names == CLASSES
-    rows = rows_of(list_source(source))
-    assert read_back(rows) == [png_of(index) for index in range(number)]
-    expected = [(f"{name}#{index}", CLASSES[index % 3]) for index in range(number)]
-    assert columns_of(rows, "id", "label") == expected
-    assert {row["etag"].startswith("spool:") for row in rows} == {True}
 
 
 def mixed_table() -> pa.Table:
@@ -111,7 +96,9 @@ def test_rows_that_can_be_no_record(tmp_path: Path) -> None:
     ]  # fmt: skip
     table = pa.table({"image": pa.array(images, HUB_IMAGE), "id": [*"abcdef", " "]})
     path = write(tmp_path / "x.parquet", table)
-    rows, rejects = listed(source_of(path, tmp_path / "spool"))
+    source = source_of(path, tmp_path / "spool")
+    rows, rejects = listed(source)
+    assert {reject.uri for reject in rejects_of(list_source(source))} == {str(path)}
     assert [row["id"] for row in rows] == ["a", "b"]
     assert (rows[1]["uri"], rows[1]["offset"]) == (f"{tmp_path}/there.png", None)
     assert rejects == {
@@ -151,7 +138,7 @@ IMAGES = [png_of(1)]
     ({"image": IMAGES}, {"image": "x"},
      "--image-column 'x' is not in .*, which has the columns 'image'"),
     ({"image": IMAGES}, {"label": "x"}, "--label-column 'x' is not in"),
-    ({"image": IMAGES, "n": [1]}, {"size": "n"}, "--size-column is for a table of paths"),
+    ({"image": IMAGES, "n": [1]}, {"size": "n"}, "--size-column needs a table"),
 ])  # fmt: skip
 def test_invalid_columns(
     tmp_path: Path, columns: Mapping[str, Any], given: dict[str, str], message: str

@@ -170,6 +170,8 @@ def test_classes_of_roboflow(tmp_path: Path) -> None:
         folder = "train/" if uri == tmp_path else ""
         missing = {"train/4.png": "missing_label"} if uri == tmp_path else {}
         assert rejects == {f"{folder}3.png": "bad_value", **missing}
+        with pytest.raises(UsageError, match="--image-column 'x' is not in"):
+            source_of(uri, image="x")
 
 
 def test_classes_of_roboflow_in_another_order(tmp_path: Path) -> None:

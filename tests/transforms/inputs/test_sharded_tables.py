@@ -22,7 +22,6 @@ from shardwright.transforms.inputs.formats.tables import TableLayout, TableSourc
 from shardwright.transforms.inputs.image_paths import stems_of
 from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.labels.label_table import LabelRules
-from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, detect, list_source
 from tests.support.random_tests import examples
@@ -238,17 +237,3 @@ def test_stems() -> None:
         "new\nline.jpg": "new\nline", "0.125": "0.125",  # no image's extension: part of the name
     }  # fmt: skip
     assert stems_of(pa.array(list(stems))).to_pylist() == list(stems.values())
-
-
-@pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
-def test_tables_in_a_store(bucket: Bucket) -> None:
-    for number in range(3):
-        bucket.put(f"t/part-{number}.csv", b"path,label\n%d.png,cat\n" % number)
-        bucket.put(f"t/{number}.png", TINY_PNG)
-        bucket.put(f"only/part-{number}.csv", b"path,label\n../t/%d.png,cat\n" % number)
-    bucket.put("only/_delta_log/0.json", b"{}")  # its name marks no part of the table
-    expected = [(f"{bucket.uri}/t/{number}.png",) for number in range(3)]
-    for uri in (f"{bucket.uri}/t/part-*.csv", f"{bucket.uri}/only"):
-        assert found_in(table_at(uri, storage=bucket.options()), "uri") == expected
-    folder = detect(f"{bucket.uri}/t", NONE, storage=bucket.options())
-    assert folder.name == "folder"

@@ -40,20 +40,6 @@ def test_folders(tmp_path: Path) -> None:
     assert [row["split"] for row in rows_of(list_source(split))] == ["train", "validation"]
 
 
-def test_tables(tmp_path: Path) -> None:
-    make_files(tmp_path, "1.png")
-    (tmp_path / "t.csv").write_text("path,label,subset,n,m\n1.png,cat,train,1,x\n")
-    source = detect(str(tmp_path / "t.csv"), NONE)
-    assert source.name == "table"
-    assert source.states_splits
-    assert source.description == (
-        f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; "
-        "features from n, m"
-    )
-    assert source.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
-    assert [row["id"] for row in rows_of(list_source(source))] == ["1.png"]
-
-
 def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers may run in another folder."""
     make_files(tmp_path / "in", "1.png")

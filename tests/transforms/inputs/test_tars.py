@@ -135,20 +135,6 @@ def pack_three(folder: Path) -> Path:
     return folder
 
 
-def test_several_archives_are_several_parts(tmp_path: Path) -> None:
-    make_files(pack_three(tmp_path), "README.md", data=b"text")
-    source = detect(str(tmp_path), {})
-    assert source.name == "tar"
-    names = ["train-000.tar", "train-001.tar", "val-000.tar"]
-    assert [os.path.basename(part) for part in source.parts()] == names
-    assert source.states_splits
-    assert source.description == f"3 tar archives at {tmp_path}, splits by their names"
-    splits = zip(names, ("train", "train", "validation"), strict=True)
-    assert columns_of(rows_of(list_source(source)), "id", "split", "label") == [
-        (f"{name}/cat/{name}.png", split, "cat") for name, split in splits
-    ]
-
-
 @pytest.mark.parametrize(("pattern", "found"), [
     ("in/*.tar", 3), ("in/train-*.tar", 2), ("in/train-{000..001}.tar", 2),
     ("in/{train,val}-000.tar", 2), ("in/[tv]*-000.tar", 2), ("i?/val*", 1),

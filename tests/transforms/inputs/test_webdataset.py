@@ -207,7 +207,7 @@ def test_roles_of_json_fields(tmp_path: Path) -> None:
     told = "--label-column 'nope' is not in the samples' json, which has the columns 'label', "
     with pytest.raises(UsageError, match=told):
         opened(path, {"label": "nope"})
-    with pytest.raises(UsageError, match="--size-column is for a table"):
+    with pytest.raises(UsageError, match="--size-column needs a table"):
         opened(path, {"size": "kind"})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardwright.errors import BuildError, UsageError
+from shardwright.errors import BuildError
 from shardwright.format.json_files import load_json
 from shardwright.format.parquet import ParquetRows
 from shardwright.format.schema import PICTURES, FeatureKind
@@ -24,6 +24,7 @@ from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
     InputFile,
     base_of,
+    describe_files,
     files_state_splits,
     find_files,
     state_of,
@@ -151,16 +152,10 @@ class EmbeddedSource(RowsSource):
             return None  # it may be a table: `table` reports the error
         if layout is None:
             return None
-        if request.columns.get("size") is not None:
-            raise UsageError(
-                "--size-column is for a table of paths, "
-                f"but {request.argument} {request.uri} holds the images themselves"
-            )
-        number = "a file" if len(files) == 1 else f"{len(files)} files"
-        columns = layout.describe(layout.extras)
+        request.refuse_columns("made of Parquet files with images", "size")
         return layout.source_as(
             EmbeddedSource,
-            f"{number} with images in a column at {request.uri}, columns {columns}",
+            f"{describe_files(request, files, 'Parquet file')}, columns {layout.describe()}",
             states_splits=layout.split is not None or files_state_splits(request, files),
             request=request,
             base=base_of(files),
@@ -172,9 +167,6 @@ class EmbeddedSource(RowsSource):
         """Yield the rows of a file; embedded images go to the spool."""
         file, request = self.file_of(part), self.request
         state = state_of(part, request.storage)
-        if not state.num_bytes:
-            yield incomplete(file.name, part, "the file has no bytes", 0)
-            return
 
         def rows() -> Iterator[RawRows | Reject]:
             num_rows = 0

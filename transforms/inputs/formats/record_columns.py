@@ -96,7 +96,7 @@ def tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Feature
     if any(array.shape != first.shape for array in arrays):
         shape = (None, *first.shape[1:])
     if first.dtype.name not in TENSOR_DTYPES or any(
-        shape_fault(array, shape, first.dtype.name) for array in arrays
+        array.dtype != first.dtype or not _has_shape(array, shape) for array in arrays
     ):
         shapes = sorted({f"{array.dtype} {array.shape}" for array in arrays})
         raise UsageError(
@@ -106,25 +106,11 @@ def tensor_feature(name: str, arrays: Sequence[np.ndarray[Any, Any]]) -> Feature
     return Feature(name, FeatureKind.TENSOR, shape=shape, dtype=first.dtype.name)
 
 
-def shape_fault(value: Any, shape: Shape, dtype: str = "") -> str:
-    """Return why a simple value is no array of a shape, with None for any size, and a dtype.
-
-    Without a dtype, only arrays of several dimensions must have the shape.
-    """
-    if isinstance(value, np.ndarray):
-        fits = len(value.shape) == len(shape) and all(
-            size in (None, found) for size, found in zip(shape, value.shape, strict=True)
-        )
-        if (fits and dtype in ("", value.dtype.name)) or (not dtype and value.ndim < 2):
-            return ""
-        told = f"{value.dtype} {value.shape}"
-    elif value is None or not dtype:
-        return ""
-    else:
-        told = f"{value!r:.80}"
-    sizes = f"({', '.join('any' if size is None else str(size) for size in shape)})"
-    wanted = f"be a {dtype} array of shape {sizes}" if dtype else f"have the shape {sizes}"
-    return f"must {wanted}, got {told}"
+def _has_shape(array: np.ndarray[Any, Any], shape: Shape) -> bool:
+    """Return whether an array has a shape, with None for any size."""
+    return len(array.shape) == len(shape) and all(
+        size in (None, found) for size, found in zip(shape, array.shape, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +120,6 @@ class RecordColumns:
     Attributes:
         schema: Name and type of each; that of images is a struct of bytes and path.
         tensors: The features of arrays of several dimensions.
-        inferred: The columns of `tensors` that no schema declares.
         flat: The columns whose arrays are flattened, because a schema declares them as lists.
         shapes: The shapes that a schema declares for them.
         masks: The columns of `pictures` that hold class or instance numbers.
@@ -143,7 +128,6 @@ class RecordColumns:
 
     schema: pa.Schema
     tensors: Mapping[str, Feature] = field(default_factory=dict)
-    inferred: tuple[str, ...] = ()
     flat: tuple[str, ...] = ()
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     masks: tuple[str, ...] = ()
@@ -195,8 +179,14 @@ class RecordColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _values(self, values: Sequence[Any], column: pa.Field) -> tuple[pa.Array, dict[int, str]]:
-        name = column.name
-        faults = self._shape_faults(name, values)
+        name, shape = column.name, self.shapes.get(column.name, ())
+        faults = {}
+        for row, value in enumerate(values) if name in self.shapes else ():
+            # A flat array has no shape of its own.
+            if isinstance(value, np.ndarray) and value.ndim > 1 and not _has_shape(value, shape):
+                sizes = ", ".join("any" if size is None else str(size) for size in shape)
+                told = f"must have the shape ({sizes}), got {value.dtype} {value.shape}"
+                faults[row] = f"key {name!r} {told}"
         plain = [
             None if row in faults else column_value(value, as_lists=name in self.flat)
             for row, value in enumerate(values)
@@ -204,17 +194,6 @@ class RecordColumns:
         array, misfits = array_and_misfits(plain, column.type)
         told = f"key {name!r} must be {column.type}"
         return array, faults | {row: f"{told}, got {values[row]!r:.80}" for row in misfits}
-
-    def _shape_faults(self, name: str, values: Sequence[Any]) -> dict[int, str]:
-        """Return what is wrong with arrays that have not the dtype and shape of their key."""
-        if name in self.inferred:
-            shape, dtype = self.tensors[name].shape, self.tensors[name].dtype
-        elif name in self.shapes:
-            shape, dtype = self.shapes[name], ""
-        else:
-            return {}
-        found = (shape_fault(value, shape, dtype) for value in values)
-        return {row: f"key {name!r} {fault}" for row, fault in enumerate(found) if fault}
 
 
 def infer_columns(
@@ -257,7 +236,6 @@ def infer_columns(
     return RecordColumns(
         pa.schema(list(types.items())),
         tensors,
-        inferred=tuple(name for name in tensors if name not in said),
         flat=tuple(flat),
         shapes={name: shape for name, shape in (shapes or {}).items() if name in flat},
         masks=tuple(name for name in sorted(pictures) if said.get(name) is FeatureKind.MASK),

@@ -88,7 +88,7 @@ def open_records(
     layout = replace(layout, columns=schema, id=name, known=records.tensors)
     return layout.source_as(
         RecordSource,
-        f"Python records: {layout.describe(layout.extras)}",
+        f"Python records: {layout.describe()}",
         columns=tuple(name for name in schema.names if name not in (layout.image, numbered)),
         request=request,
         base="",

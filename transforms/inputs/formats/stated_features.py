@@ -152,18 +152,16 @@ class Stated:
 
     Attributes:
         features: Key -> feature, in writing order.
-        image, label, id: Their keys, or None if not stated.
+        image, label, id: Their keys, or "" if not stated.
         derived: Keys that are recomputed in writing: properties of the image, the label's name.
-        names: Key of a label -> its class names.
         shards: The files of the data set; None for all files.
     """
 
     features: Mapping[str, Feature] = field(default_factory=dict)
-    image: str | None = None
-    label: str | None = None
-    id: str | None = None
+    image: str = ""
+    label: str = ""
+    id: str = ""
     derived: frozenset[str] = frozenset()
-    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shards: frozenset[str] | None = None
 
 
@@ -235,16 +233,16 @@ def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
         )
     shards = (name.shard for split in manifest.splits for name in manifest.shard_names(split))
     by_source = {feature.source: feature.name for feature in reversed(schema.features)}
-    label = by_source.get(Source.LABEL)
+    label = by_source.get(Source.LABEL, "")
+    classes = Feature(label, FeatureKind.CLASS_LABEL, names=schema.class_names)
     return Stated(
-        features={feature.name: feature for feature in _own_features(schema)},
-        image=None if image is None else image.name,
+        features={one.name: one for one in (*_own_features(schema), *[classes] * bool(label))},
+        image="" if image is None else image.name,
         label=label,
-        id=by_source.get(Source.ID),
+        id=by_source.get(Source.ID, ""),
         derived=frozenset(
             feature.name for feature in schema.features if feature.source in _DERIVED
         ),
-        names={label: schema.class_names} if label else {},
         shards=frozenset(shards),
     )
 
@@ -282,13 +280,11 @@ def _of_tfds(content: TfdsFeature, labels: Mapping[str, tuple[str, ...]]) -> Sta
         for name, feature in features.items()
         if feature.kind == FeatureKind.IMAGE and not feature.sequence
     ]
-    label = "label" if "label" in classes else classes[0] if len(classes) == 1 else None
-    return Stated(
-        features=features,
-        image="image" if "image" in images else images[0] if len(images) == 1 else None,
-        label=label,
-        names={name: features[name].names for name in classes},
-    )
+    return Stated(features, image=_only(images), label=_only(classes))
+
+
+def _only(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else ""
 
 
 def _tfds_features(

@@ -10,7 +10,7 @@ import csv
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -244,7 +244,7 @@ def table_faults(path: str) -> Iterator[None]:
 def _json_rows(path: str, storage: StorageOptions) -> Iterator[list[dict[str, Any]]]:
     """Yield the rows of JSON lines in lists of at most `BATCH_ROWS`."""
     with open_file(path, storage) as file:
-        for lines in _in_batches(filter(str.strip, _lines(file, path)), len):
+        for lines in _in_batches(filter(str.strip, _lines(file, path)), _num_chars):
             yield [_json_row(line, path) for line in lines]
 
 
@@ -273,13 +273,13 @@ def _lines(file: pa.NativeFile, path: str) -> Iterator[str]:
         yield line
 
 
-def _in_batches(rows: Iterator[T], num_bytes: Callable[[T], int]) -> Iterator[list[T]]:
+def _in_batches(rows: Iterator[T], num_bytes: Callable[[list[T]], int]) -> Iterator[list[T]]:
     """Yield rows in lists of at most `BATCH_ROWS`, and of about `MAX_ROW_BYTES` bytes."""
     some: list[T] = []
     size = 0
     while more := list(islice(rows, _ROWS_AT_A_TIME)):
         some += more
-        size += sum(map(num_bytes, more))
+        size += num_bytes(more)
         if len(some) == BATCH_ROWS or size > MAX_ROW_BYTES:
             yield some
             some, size = [], 0
@@ -305,11 +305,13 @@ def _csv_texts(
             _checked(path, names)
             batches = _in_batches(filter(None, reader), _size_of)
             for rows in chain([next(batches, [])], batches):
-                for row in (row for row in rows if len(row) != len(names)):
+                bad = [row for row in rows if len(row) != len(names)]
+                for row in bad:
                     told = f"a line of {path} has {len(row)} fields where {len(names)} are expected"
                     detail = f"{told}: {redact(by.join(row))[:200]!r}"
                     bad_lines.append(Reject("", path, RejectReason.BAD_VALUE, detail))
-                yield _texts([row for row in rows if len(row) == len(names)], names)
+                fitting = [row for row in rows if len(row) == len(names)] if bad else rows
+                yield _texts(fitting, names)
         except csv.Error as error:
             raise BuildError(
                 f"cannot read the table {path}: {error}, in the row that ends in line "
@@ -317,9 +319,13 @@ def _csv_texts(
             ) from error
 
 
-def _size_of(row: Sequence[str]) -> int:
-    """Return the approximate bytes of a row of Python texts."""
-    return sum(map(len, row)) + _VALUE_BYTES * len(row)
+def _num_chars(texts: Iterable[str]) -> int:
+    return sum(map(len, texts))
+
+
+def _size_of(rows: Sequence[Sequence[str]]) -> int:
+    """Return the approximate bytes of rows of Python texts."""
+    return _num_chars(chain.from_iterable(rows)) + _VALUE_BYTES * len(rows) * len(rows[0])
 
 
 def _texts(rows: Sequence[Sequence[str]], names: Sequence[str]) -> pa.RecordBatch:

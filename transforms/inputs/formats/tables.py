@@ -11,7 +11,6 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -81,6 +80,7 @@ _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an addr
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
+_NO_CLASS = "no_class"  # the column of labels that are none
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
@@ -89,14 +89,6 @@ _TEXT_KINDS = frozenset(
 
 class NoImagesError(UsageError):
     """A table without a column of image paths."""
-
-
-class TableOf(StrEnum):
-    """The contents of a table's rows."""
-
-    IMAGES = "images"  # a column of image paths is required
-    LABELS = "labels"  # of another input's images; a column of ids or "stem" is enough
-    RECORDS = "records"  # no column is the image's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +151,7 @@ class TableLayout(Columns):
         found = {"label_paths_root": self.root, "layout": self, "columns": None}
         if self.boxes is None:
             found["columns"] = None if self.structs else tuple(self.columns.names)
-            table += f", columns {self.describe(self.extras)}"
+            table += f", columns {self.describe()}"
         else:
             found |= self.boxes.attributes() | {"may_have_labels": False}
             others = [one.name for one in self.boxes.objects if one.name != self.label]
@@ -263,8 +255,7 @@ class TableSource(InputSource):
         """Return a table as a source; None if INPUT is something else. Raises as `open_table`."""
         if not request.forced and not is_table(request):
             return None
-        rows = TableOf.IMAGES if request.image else TableOf.RECORDS
-        return open_table(request, rows, cls.finder).as_source(cls)
+        return open_table(request, finder=cls.finder).as_source(cls)
 
     def references(self, part: str) -> Rows:
         """Yield the rows of one of its files; of a table of boxes, the images of all files."""
@@ -299,7 +290,7 @@ def open_label_table(
             f"{request.argument} {request.uri} is a folder; "
             "give a .csv, .tsv, .jsonl or .parquet table"
         )
-    table = open_table(request, TableOf.LABELS)
+    table = open_table(request, is_labels=True)
     boxes = finder and finder.in_rows(request, table.columns)
     if boxes and len(boxes.edges) > 1:
         raise UsageError(
@@ -314,9 +305,7 @@ def is_table(request: SourceRequest) -> bool:
     uri = request.uri
     if has_wildcard(uri):
         return table_format(uri) is not None or bool(find_files(request, _is_table_name))
-    if not request.is_remote and os.path.isfile(uri):
-        return True
-    if request.is_remote and table_format(uri) and request.is_file:
+    if (not request.is_remote or table_format(uri)) and request.is_file:
         return True
     found = request.listings.look_in(uri)
     names = (*found.folders, *found.files, *found.others)
@@ -330,14 +319,13 @@ def _is_table_name(name: str) -> bool:
 
 
 def open_table(
-    request: SourceRequest, rows: TableOf, finder: ObjectFinder | None = None
+    request: SourceRequest, *, is_labels: bool = False, finder: ObjectFinder | None = None
 ) -> TableLayout:
     """Return the layout of INPUT's table.
 
     Args:
         request: The request for INPUT.
-        rows: The contents of its rows.
-        finder: As in `TableSource`.
+        is_labels, finder: As for `table_of`.
 
     Raises:
         UsageError: There is no table, there are several formats, or as for `table_of` and
@@ -345,8 +333,8 @@ def open_table(
         BuildError: As for `table_of`.
     """
     uri = request.uri
-    if not has_wildcard(uri) and (request.is_file if request.is_remote else os.path.isfile(uri)):
-        return table_of(request, uri, rows=rows, finder=finder)
+    if not has_wildcard(uri) and request.is_file:
+        return table_of(request, uri, is_labels=is_labels, finder=finder)
     found = find_files(request, _is_table_name)
     if not found:
         raise UsageError(
@@ -359,7 +347,8 @@ def open_table(
             f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
         )
     folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
-    table = table_of(request, folder, [file.name for file in found], rows=rows, finder=finder)
+    names = [file.name for file in found]
+    table = table_of(request, folder, names, is_labels=is_labels, finder=finder)
     return replace(table, names_split=not table.split and files_state_splits(request, found))
 
 
@@ -368,7 +357,7 @@ def table_of(
     path: str,
     files: Sequence[str] = (),
     *,
-    rows: TableOf = TableOf.IMAGES,
+    is_labels: bool = False,
     finder: ObjectFinder | None = None,
     images: Sequence[str] = ROLE_COLUMNS["image"],
 ) -> TableLayout:
@@ -378,7 +367,7 @@ def table_of(
         request: The request for INPUT.
         path: The table's file, or the common folder of several.
         files: The names of several files below `path`; () for a table in one file.
-        rows: The contents of its rows.
+        is_labels: It has the labels of another input's images, whose ids or stems are enough.
         finder: As in `TableSource`.
         images: The usual names of the image's column.
 
@@ -390,7 +379,7 @@ def table_of(
     paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
     kind = _format_of(request, paths[0])
     schema = read_table_schema(paths, kind, request.storage)
-    is_csv, for_images = kind in ("csv", "tsv"), rows is TableOf.IMAGES
+    is_csv, has_images = kind in ("csv", "tsv"), request.image is not None and not is_labels
     if "" in schema.names:
         raise UsageError(
             f"column {schema.names.index('') + 1} of {path} has no name: "
@@ -399,29 +388,22 @@ def table_of(
     sample = read_first_rows(paths[0], kind, schema, request.storage)
     flags: pa.Schema | None = None
     known: dict[str, Feature] = {}
-    if for_images and os.path.basename(paths[0]) == CLASSES_FILE:
-        # All columns but the image's are classes.
-        usual_images = (name for name in schema.names if folded(name) in images)
-        image = request.columns.get("image") or next(usual_images, schema.names[0])
-        names = dict.fromkeys([image, *schema.names], pa.string())
-        flags, classes = pa.schema(names), tuple(map(str.strip, [*names][1:]))
-        check_names(path, classes)
-        schema = pa.schema([(image, pa.string()), (_LABELS, pa.list_(pa.string()))])
-        known[_LABELS] = Feature(_LABELS, FeatureKind.MULTI_LABEL, names=classes)
-        request = replace(request, columns={**request.columns, "image": image})
-        sample = None
+    if has_images and os.path.basename(paths[0]) == CLASSES_FILE:
+        flags, known[_LABELS] = _flags_of(request, path, schema, images)
+        schema = pa.schema([(flags.names[0], pa.string()), (_LABELS, pa.list_(pa.string()))])
+        images, sample = [folded(flags.names[0])], None
     sample = sample or pa.RecordBatch.from_pylist([], schema=schema)
-    boxes = finder.in_rows(request, schema) if finder and for_images else None
+    boxes = finder.in_rows(request, schema) if finder and has_images else None
     usual = finder.roles if finder and boxes else ROLE_COLUMNS
     roles = find_roles(sample, request, path, {**usual, "image": images}, texts=is_csv)
     if boxes:  # a column called id may number the boxes
         roles |= {"image": roles["image"] or roles["id"], "id": request.columns.get("id")}
-    if rows is TableOf.RECORDS:
-        roles |= {"image": None, "size": None}
-    elif rows is TableOf.LABELS:  # "stem" is in place of paths, for `--labels-key stem`
+    if is_labels:  # "stem" is in place of paths, for `--labels-key stem`
         stem = "stem" if "stem" in schema.names else None
         roles["image"] = roles["image"] or roles["id"] or stem
-    if roles["image"] is None and rows is not TableOf.RECORDS:
+    elif not has_images:
+        roles |= {"image": None, "size": None}
+    if roles["image"] is None and (has_images or is_labels):
         raise NoImagesError(
             f"{path} has the columns {quoted(schema.names)}: "
             "set --image-column to the one with the image paths; for records without images, "
@@ -432,7 +414,7 @@ def table_of(
         schema = pa.schema(
             [one.with_type(pa.string()) if one.name in texts else one for one in schema]
         )
-    in_cells = finder and for_images and request.image and not flags
+    in_cells = finder and has_images and not flags
     table = TableLayout(
         path=path,
         format=kind,
@@ -450,6 +432,19 @@ def table_of(
     if table.split is None:
         _warn_of_splits(sample, path, {*request.kinds, *roles.values()})
     return finder.placed(table, boxes) if finder and boxes else table
+
+
+def _flags_of(
+    request: SourceRequest, path: str, columns: pa.Schema, images: Sequence[str]
+) -> tuple[pa.Schema, Feature]:
+    """Return the columns of Roboflow's table, the image's first, and the classes of the others."""
+    sample = pa.RecordBatch.from_pylist([], schema=columns)
+    found = find_roles(sample, request, path, {"image": images}, texts=True)
+    image = found["image"] or columns.names[0]
+    flags = pa.schema(dict.fromkeys([image, *columns.names], pa.string()))
+    classes = tuple(map(str.strip, flags.names[1:]))
+    check_names(path, classes)
+    return flags, Feature(_LABELS, FeatureKind.MULTI_LABEL, names=classes)
 
 
 def _warn_of_splits(rows: pa.RecordBatch, path: str, used: Collection[str | None]) -> None:
@@ -545,7 +540,6 @@ def _boxes_in(table: TableLayout, name: str) -> Rows:
 def _checked_rows(table: TableLayout, name: str) -> Rows:
     """Yield references that are not looked up, whose extra columns still have the table's types."""
     first_row = 0
-    where = escaped(f"{name}: ") if name else ""
     columns = table.columns if table.flags is None else table.flags
     for part in read_table_file(table.path_of(name), table.format, columns, table.storage):
         if isinstance(part, Reject):
@@ -553,22 +547,23 @@ def _checked_rows(table: TableLayout, name: str) -> Rows:
             continue
         part = part if table.flags is None else _with_labels(table, part)
         batch, no_class = _raw_references(table, part, first_row, name)
-        if table.boxes is not None:  # rejects its image, not only its row
-            label = pc.if_else(
-                pa.array(no_class), pa.scalar(None, pa.string()), batch.column("label")
-            )
-            batch = set_column(batch, "label", label)
-        else:
-            detail = f"{where}row {{row}}: the label {{label}} {escaped(NOT_A_CLASS)}"
-            yield from reject_rows(batch, no_class, RejectReason.BAD_VALUE, detail)
-            batch = keep_rows(batch, ~no_class)
-        # One rule after another, each on what the earlier ones have left: a row has one reject.
-        for column, is_bad, reason, detail in _text_rules(table, where):
-            mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
-            yield from reject_rows(batch, mask, reason, detail)
-            batch = keep_rows(batch, ~mask)
-        yield batch
         first_row += part.num_rows
+        if table.boxes is not None:  # rejects its image, not only its row
+            label = pc.if_else(no_class, pa.scalar(None, pa.string()), batch.column("label"))
+            batch = set_column(batch, "label", label)
+            no_class = pa.repeat(False, batch.num_rows)
+        batch = batch.append_column(_NO_CLASS, no_class)
+        # One rule after another, each on what the earlier ones have left: a row has one reject.
+        for column, is_bad, reason, told in _rules(table):
+            mask = is_bad(batch.column(column)).to_numpy(zero_copy_only=False)
+            yield from reject_rows(batch, mask, reason, f"{_place(name)}row {{row}}: {told}")
+            batch = keep_rows(batch, ~mask)
+        yield batch.drop_columns([_NO_CLASS])
+
+
+def _place(name: str) -> str:
+    """Return the start of the detail of `reject_rows`, a format string: the file of several."""
+    return escaped(f"{name}: ") if name else ""
 
 
 def _located(table: TableLayout, batch: pa.RecordBatch, name: str) -> Rows:
@@ -582,7 +577,7 @@ def _located(table: TableLayout, batch: pa.RecordBatch, name: str) -> Rows:
         yield set_column(set_column(bare, "offset", nothing), "num_bytes", nothing)
         batch = keep_rows(batch, ~absent)
     if table.size is not None:
-        yield from settle_sizes(batch, escaped(f"{name}: ") if name else "")
+        yield from settle_sizes(batch, _place(name))
     elif table.names_files:
         problems, batch = look_up_batch(batch, table.storage, folder=table.folder_of(name))
         yield from problems
@@ -600,37 +595,30 @@ def _is_unreadable(uris: pa.Array) -> pa.Array:
     return pc.or_(hidden, pc.match_substring_regex(keys, SCHEME))
 
 
-def _text_rules(
-    table: TableLayout, where: str
+def _rules(
+    table: TableLayout,
 ) -> Iterator[tuple[str, Callable[[pa.Array], pa.Array], RejectReason, str]]:
-    """Yield (column, test for bad values, reason, detail); details begin with `where`."""
+    """Yield (column, test for bad values, reason, detail as a format string)."""
     is_empty = partial(pc.equal, "")
+    bad = RejectReason.BAD_VALUE
+    yield _NO_CLASS, lambda column: column, bad, f"the label {{label}} {escaped(NOT_A_CLASS)}"
     if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
-        yield (
-            "uri",
-            is_empty,
-            RejectReason.BAD_VALUE,
-            f"{where}row {{row}}: the image column {escaped(repr(table.image))} is empty",
-        )
-    yield "id", is_empty, RejectReason.BAD_ID, f"{where}row {{row}}: the id is empty"
+        yield "uri", is_empty, bad, f"the image column {escaped(repr(table.image))} is empty"
+    yield "id", is_empty, RejectReason.BAD_ID, "the id is empty"
     if table.flags is not None:
-        detail = f"{where}row {{row}}: each class must be 0 or 1"
-        yield extra_name(_LABELS), pc.is_null, RejectReason.BAD_VALUE, detail
+        yield extra_name(_LABELS), pc.is_null, bad, "each class must be 0 or 1"
     if table.names_files:
-        yield (
-            "uri",
-            _is_unreadable,
-            RejectReason.BAD_VALUE,
-            f"{where}row {{row}}: {{uri}} is not an object's address "
-            "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH, "
-            "without a password)",
+        told = (
+            "{uri} is not an object's address (s3://BUCKET/KEY, gs://BUCKET/KEY, "
+            "az://CONTAINER/KEY, https://HOST/PATH, without a password)"
         )
+        yield "uri", _is_unreadable, bad, told
 
 
 def _raw_references(
     table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str
-) -> tuple[pa.RecordBatch, np.ndarray]:
-    """Return rows as references, and a mask of those whose label is no class."""
+) -> tuple[pa.RecordBatch, pa.Array]:
+    """Return rows as references, and whether their label is no class, bool [rows]."""
     labels, no_class = pa.nulls(raw.num_rows, pa.string()), np.zeros(raw.num_rows, bool)
     if table.label is not None:
         labels, no_class = class_texts(raw.column(table.label), table.label)
@@ -665,7 +653,7 @@ def _raw_references(
         columns[extra_name(table.structs.column)] = raw.column(table.structs.column)
     if queries is not None and table.names_files:
         columns[QUERY] = queries
-    return pa.RecordBatch.from_pydict(columns), no_class
+    return pa.RecordBatch.from_pydict(columns), pa.array(no_class)
 
 
 def _ids(

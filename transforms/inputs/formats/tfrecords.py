@@ -50,7 +50,14 @@ from shardwright.transforms.inputs.input_files import (
     find_files,
     state_of,
 )
-from shardwright.transforms.inputs.rows import NumberedRow, RawRows, columns_of, list_rows, raw_rows
+from shardwright.transforms.inputs.rows import (
+    Found,
+    NumberedRow,
+    RawRows,
+    columns_of,
+    list_rows,
+    raw_rows,
+)
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.references import BATCH_ROWS, ImagePlace
@@ -126,8 +133,8 @@ def make_layout(
     }
     seen = RecordStatistics(seen.num_records, features)  # with the kinds that the user says
     usual = {
-        "label": (*filter(None, [stated.label]), *LABEL_NAMES),
-        "id": [*filter(seen.is_scalar, (*filter(None, [stated.id]), *ID_NAMES))],
+        "label": (stated.label, *LABEL_NAMES),
+        "id": [*filter(seen.is_scalar, (stated.id, *ID_NAMES))],
         "split": (),
         "group": (),
     }
@@ -137,7 +144,7 @@ def make_layout(
         request,
         f"the records of {request.uri}",
         usual=usual,
-        images=(*filter(None, [stated.image]), *IMAGE_NAMES),
+        images=(stated.image, *IMAGE_NAMES),
     )
     assert found is not None  # forced
     image, label = found.image, found.label or ""
@@ -159,14 +166,15 @@ def make_layout(
     for key, feature in known.items():
         value = seen.stored(key)
         kinds[key] = value if feature.stored_shape == () else pa.list_(value)
-    names = stated.names.get(label) if label and kinds[label] != pa.string() else None
+    named = dict(known)
+    if label in stated.features and kinds[label] != pa.string():
+        named[label] = stated.features[label]
     return RecordLayout(
         columns=pa.schema([*kinds.items(), *boxes.items()]),
         detection=detection,
         **roles,
         pictures=tuple(filter(seen.has_images, known)),
-        class_names={key: one.names for key, one in known.items() if one.names}
-        | ({} if names is None else {label: names}),
+        class_names={key: one.names for key, one in named.items() if one.names},
         known=known,
         left_out=left_out,
         may_lack_images=request.may_lack_images,
@@ -228,11 +236,7 @@ class TFRecordSource(FilesSource):
         if not files:
             request.refuse_if_forced("holds no files; give a TFRecord file, a wildcard or a folder")
             return None
-        if request.columns.get("size") is not None:
-            raise UsageError(
-                f"--size-column needs a table, but {request.argument} {request.uri} "
-                "is of TFRecord files"
-            )
+        request.refuse_columns("made of TFRecord files", "size")
         if request.image_root is not None:
             raise UsageError(
                 f"--image-root needs image paths, but {request.argument} {request.uri} "
@@ -255,7 +259,7 @@ class TFRecordSource(FilesSource):
             told += " with boxes (Object Detection API)"
         return layout.source_as(
             TFRecordSource,
-            f"{told}, {layout.describe(layout.extras)}{anew}",
+            f"{told}, {layout.describe()}{anew}",
             columns=None,
             states_splits=layout.split is not None or files_state_splits(request, files),
             feature_names="model-garden" if is_model_garden else None,
@@ -331,14 +335,6 @@ def _first_records(files: tuple[InputFile, ...], storage: StorageOptions) -> Ite
         )
 
 
-class _Misfit(ValueError):  # noqa: N818 - becomes a reject
-    """A record that cannot be a reference, for a reason other than a bad value."""
-
-    def __init__(self, reason: RejectReason, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-
-
 class _Every(frozenset[bytes]):
     """A set that contains every key."""
 
@@ -377,9 +373,8 @@ def _raw_rows(
         try:
             rows.append((number, maker.make(frame)))
         except (ExampleFault, ValueError) as error:
-            reason = error.reason if isinstance(error, _Misfit) else RejectReason.BAD_VALUE
             told = f"record {number} at byte {frame.offset}: {error}"
-            yield Reject(f"{file.name}#{number}", file.uri, reason, told)
+            yield Reject(f"{file.name}#{number}", file.uri, RejectReason.BAD_VALUE, told)
             continue
         num_rows += 1
         num_bytes += len(frame.data)
@@ -396,59 +391,48 @@ class _RowMaker:
     def __init__(self, layout: RecordLayout, place: ImagePlace | SpoolWriter) -> None:
         self._layout = layout
         self._place = place
-        self._kinds = dict(zip(layout.columns.names, layout.columns.types, strict=True))
-        self._keys = {key.encode() for key in (*self._kinds, *layout.left_out)}
+        self._columns = [(one.name, one.name.encode(), one.type) for one in layout.columns]
+        self._keys = {key.encode() for key in (*layout.columns.names, *layout.left_out)}
 
     def make(self, frame: RecordSpan) -> dict[str, Any]:
-        """Return the values of a record.
+        """Return the values of a record; of an image, as of `RawRows.places`.
 
         Raises:
             ValueError, ExampleFault: It cannot be a reference.
         """
-        layout = self._layout
-        block, spans = self._features(frame.data)
-        row = {
-            key: self._picture(key, block, spans, frame)
-            if key == layout.image or key in layout.pictures
-            else self._value(key, kind, block, spans)
-            for key, kind in self._kinds.items()
-        }
-        if layout.id is not None and row[layout.id] is None:
-            raise _Misfit(RejectReason.BAD_ID, f"its id, {layout.id!r}, is empty")
-        return row
-
-    def _features(self, data: bytes) -> tuple[Block, dict[bytes, Span]]:
+        layout, data = self._layout, frame.data
         block, spans = find_features(data, 0, len(data), _EVERY)
         if block is not data and is_sequence_example(data):
             raise ValueError(
                 "a tf.SequenceExample, which is not supported: write one tf.Example for each image"
             )
         # Its column does not exist, so the feature would be lost in silence.
-        unknown = spans.keys() - self._keys
-        if unknown:
+        if unknown := spans.keys() - self._keys:
             name = min(unknown).decode(errors="replace")
             raise ValueError(f"it has the feature {name!r}, which the first records lack")
-        return block, spans
+        row: dict[str, Any] = {}
+        for name, key, kind in self._columns:
+            is_picture = name == layout.image or name in layout.pictures
+            found = bytes_span(block, spans[key]) if is_picture and key in spans else None
+            if found:
+                row[name] = self._picture(name, block, found, frame)
+            elif key in spans:
+                row[name] = _value(name, kind, block, spans[key])
+                if is_picture and row[name] is not None:
+                    raise ValueError(f"its image, {name!r}, is not one bytes value")
+            elif pa.types.is_list(kind):
+                row[name] = []
+        return row
 
-    def _picture(
-        self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan
-    ) -> ImagePlace | None:
+    def _picture(self, name: str, block: Block, span: Span, frame: RecordSpan) -> Found:
         """Return the place of an image in the file to read later.
 
-        A missing one or b"", which means no image in own records, too, is None if it may be.
+        One of b"", which means no image in own records, too, is None if it may be.
         """
-        found = spans.get(key.encode())
-        span = None if found is None else bytes_span(block, found)
-        may_lack = key != self._layout.image or self._layout.may_lack_images
-        if may_lack and not (
-            span[1] - span[0] if span else len(self._values(key, pa.binary(), block, spans))
-        ):
-            return None
-        if span is None:
-            raise ValueError(f"its image, {key!r}, is missing or not one bytes value")
         start, num_bytes = span[0], span[1] - span[0]
+        may_lack = name != self._layout.image or self._layout.may_lack_images
         if problem := size_problem(num_bytes):
-            raise _Misfit(*problem)
+            return problem if num_bytes or not may_lack else None
         # Protobuf has reassembled the features; in the record, the image is one run of bytes.
         if block is not frame.data:
             start = frame.data.index(block[start : start + num_bytes])
@@ -457,37 +441,23 @@ class _RowMaker:
         offset = frame.offset + HEADER_BYTES + start
         return ImagePlace(self._place.uri, offset, num_bytes, self._place.etag)
 
-    def _value(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
-        """Return the values of a feature, or its only one: None if the record lacks it."""
-        is_list = pa.types.is_list(kind)
-        values = self._values(key, kind.value_type if is_list else kind, block, spans)
-        if is_list:
-            return values
-        if len(values) > 1:
-            raise ValueError(f"{key!r} has {len(values)} values, but one in the first records")
-        if not len(values):
-            return None
-        value = values[0]
-        try:
-            if kind == pa.string():
-                return value.decode().strip() or None
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
-        return value
 
-    def _values(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
-        """Return the values of a feature, [] if the record lacks it."""
-        span = spans.get(key.encode())
-        if span is None:
-            return []
-        try:
-            found, values = read_values(block, span)
-        except ExampleFault as error:
-            raise ValueError(f"{key!r}: {error}") from error
-        # An empty list of any type is no value.
-        if len(values) and found != _KINDS[kind]:
-            raise ValueError(f"{key!r} is a {found}, but a {_KINDS[kind]} in the first records")
+def _value(name: str, kind: pa.DataType, block: Block, span: Span) -> Any:
+    """Return the values of a feature, or its only one; None without any."""
+    is_list = pa.types.is_list(kind)
+    wanted = _KINDS[kind.value_type if is_list else kind]
+    found, values = read_values(block, span)
+    # An empty list of any type is no value.
+    if len(values) and found != wanted:
+        raise ValueError(f"{name!r} is a {found}, but a {wanted} in the first records")
+    if is_list:
         return values
+    if len(values) > 1:
+        raise ValueError(f"{name!r} has {len(values)} values, but one in the first records")
+    try:
+        return next((one.decode() if kind == pa.string() else one for one in values), None)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name!r} is {values[0][:40]!r}, which is not UTF-8") from error
 
 
 def _list_file(source: TFRecordSource, part: str) -> Rows:

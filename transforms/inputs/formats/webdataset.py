@@ -187,12 +187,8 @@ def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.Dat
     kinds = {}
     names = dict.fromkeys(name for record in records for name in record)
     for name in filter(None, names):
-        values = [record.get(name) for record in records]
-        items = chain.from_iterable(one if isinstance(one, list) else [one or 0] for one in values)
-        if not all(isinstance(item, str | int | float) for item in items):
-            continue  # Arrow's own types for objects and nested lists may be deep
         with suppress(*NOT_FITTING):
-            kind = pa.array(values).type
+            kind = pa.array([record.get(name) for record in records]).type
             if (kind.value_type if pa.types.is_list(kind) else kind) in _FIELD_TYPES:
                 kinds[name] = kind
     # Without one without any value: a later value of it rejects its sample.
@@ -271,11 +267,7 @@ def learn_layout(
     Raises:
         UsageError: No json has a given field, or no field can have its role.
     """
-    for role, given in request.columns.items():
-        if given is not None and role not in _JSON_ROLES:
-            raise UsageError(
-                f"--{role}-column is for a table: the image of a sample is one of its members"
-            )
+    request.refuse_columns("made of samples, whose image is a member", "image", "size")
     records = []
     for sample in samples:
         with suppress(ValueError):  # its json is invalid
