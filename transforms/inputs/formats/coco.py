@@ -416,7 +416,7 @@ class _SetListing:
             pairs = [(place_of[row], item) for row, item in objects if row in place_of]
             images = (self._images[row] for row in kept)
             stated = [boxes.stated_size(image.height, image.width) for image in images]
-            its = boxes.Objects.of(pairs, source.types)
+            its = boxes.ObjectRows.of(pairs, source.types)
             yield from boxes.with_objects(batch, its, stated, source.storage)
         elif batch.num_rows:
             yield batch

@@ -14,7 +14,7 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, Objects, with_objects
+from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, ObjectRows, with_objects
 from shardwright.transforms.inputs.companions import KIND_FOLDERS, LABEL_FOLDERS, image_key
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.foreign_text import decode_text
@@ -162,7 +162,7 @@ class LabelTree(InputSource):
             images.append(image)
             sizes.append(size)
         if images:
-            its, stated = Objects.of(objects, self.types), sizes if self.in_pixels else None
+            its, stated = ObjectRows.of(objects, self.types), sizes if self.in_pixels else None
             yield from with_objects(image_references(images), its, stated, self.storage)
 
     def _read(self, label: ImageRow) -> bytes | Problem:
