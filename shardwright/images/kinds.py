@@ -180,7 +180,7 @@ def fault_of_stranger(data: bytes) -> ImageFault:
             f"the file ends after {counted(len(data), 'byte')}, inside its first marker",
             "truncated",
         )
-    if name := _other_image(data):
+    if name := other_image(data):
         return ImageFault(
             f"the file is {name}; jpeg, png, gif, bmp and webp are supported: "
             "convert it to PNG or JPEG first",
@@ -192,7 +192,8 @@ def fault_of_stranger(data: bytes) -> ImageFault:
     return ImageFault(f"the file starts with {data[:12]!r}: {guess}", "not_an_image")
 
 
-def _other_image(data: bytes) -> str:
+def other_image(data: bytes) -> str:
+    """Return the name of an image format that readers need not decode, "" for none."""
     if name := _named(_OTHER_IMAGES, data):
         return name
     if data.startswith(b"DICM", 128):

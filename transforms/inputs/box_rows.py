@@ -31,7 +31,7 @@ from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.features.lists import is_list, is_text, plain
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.boxes import Objects
+from shardwright.transforms.inputs.boxes import ObjectRows
 from shardwright.transforms.inputs.columns import extra_feature, feature_attributes, folded, quoted
 from shardwright.transforms.inputs.label_values import class_texts, names_of
 from shardwright.transforms.inputs.source import Rows
@@ -188,7 +188,7 @@ class BoxColumns:
 
     def without_boxes(self, images: pa.RecordBatch, storage: StorageOptions) -> Rows:
         """Yield references with the extra columns of images that have no boxes."""
-        return boxes.with_objects(images, Objects.of((), self.types), None, storage)
+        return boxes.with_objects(images, ObjectRows.of((), self.types), None, storage)
 
     def objects_in(
         self, fields: Mapping[str, pa.Array]
@@ -279,7 +279,7 @@ class BoxColumns:
         for number, fault in sorted(odd.items()):
             faults.setdefault(int(rows[number]), fault)
         faults = {row: f"{where}{fault}" for row, fault in faults.items()}
-        found = Objects(rows, corners, values, numbers)
+        found = ObjectRows(rows, corners, values, numbers)
         yield from boxes.with_objects(images, found, stated, storage, faults)
 
     def read(self, batch: pa.RecordBatch, where: str) -> pa.RecordBatch:
@@ -377,7 +377,7 @@ class BoxColumns:
                 stated = [boxes.stated_size(*size_of.get(uri, (None, None))) for uri in uris]
                 values = {name: objects.column(name) for name in self.types}
                 order = objects.column("row").to_pylist()
-                its = Objects(of_image, corners[is_object], values, order)
+                its = ObjectRows(of_image, corners[is_object], values, order)
                 yield from boxes.with_objects(found, its, stated if in_pixels else None, storage)
 
 

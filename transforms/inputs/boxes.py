@@ -83,7 +83,7 @@ class ImageObject(NamedTuple):
     values: tuple[object, ...]
 
 
-class Objects(NamedTuple):
+class ObjectRows(NamedTuple):
     """The objects of a batch of images.
 
     Attributes:
@@ -101,7 +101,7 @@ class Objects(NamedTuple):
     @classmethod
     def of(
         cls, found: Sequence[tuple[int, ImageObject]], types: Mapping[str, pa.DataType]
-    ) -> Objects:
+    ) -> ObjectRows:
         """Return objects, given with the rows of their images, and the types of their values."""
         columns = {
             name: pa.array([one.values[place] for _, one in found], kind)
@@ -183,7 +183,7 @@ def _invalid(corners: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 def with_objects(
     images: pa.RecordBatch,
-    found: Objects,
+    found: ObjectRows,
     stated: Sequence[ImageSize | None] | None,
     storage: StorageOptions,
     faults: Mapping[int, str] = MappingProxyType({}),

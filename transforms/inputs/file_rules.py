@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 
+from shardwright.images.kinds import image_format, other_image
 from shardwright.transforms.rejects import RejectReason
 
 _SPLIT_NAMES = {
@@ -30,15 +31,7 @@ IMAGE_EXTENSIONS = frozenset(
 MAX_IMAGE_BYTES = 1 << 30  # a record holds at most 2 GiB, and several images are in memory at once
 # Prefix of the etag of spool files, which have content-based names and never change.
 SPOOL_ETAG = "spool:"
-_STARTS = (
-    b"\xff\xd8\xff",
-    b"\x89PNG\r\n\x1a\n",
-    b"GIF87a",
-    b"GIF89a",
-    b"II*\0",
-    b"MM\0*",
-    b"\0\0\0\x0cjP  ",
-)
+_RAW_IMAGES = ("TIFF or camera raw", "JPEG 2000", "AVIF", "HEIC")
 Problem = tuple[RejectReason, str]  # why an input cannot be a record, and one line for a person
 # A request for the first bytes of each file would take longer than the build, and a sample of them
 # would make the records depend on the order of the listing.
@@ -112,11 +105,10 @@ def has_image_magic(data: bytes) -> bool:
 
     More than two letters of a BMP are compared, as a text may begin with "BM".
     """
-    if data.startswith(_STARTS) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
-        return True
-    return (data[:2] == b"BM" and data[6:10] == bytes(4)) or (
-        data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"heic", b"mif1")
-    )
+    kind = image_format(data)
+    if kind == "bmp":
+        return data[6:10] == bytes(4)
+    return bool(kind) or other_image(data) in _RAW_IMAGES
 
 
 def is_litter(name: str) -> bool:

@@ -33,6 +33,7 @@ from shardwright.transforms.inputs.folder_contents import FolderListings
 from shardwright.transforms.references import PICTURE_TYPE, QUERY, ImagePlace, keep_rows, set_column
 from shardwright.transforms.rejects import Reject, RejectReason, reason_of
 
+PROBES = 5  # images looked up to find the folder of all
 SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 STORE = r"^(s3a?|gs|gcs|az|https?)://"
 # Paths to resolve one by one: with dots, doubled slashes, a home folder, or the scheme file.
@@ -177,12 +178,22 @@ def look_up(
         yield from (_look_up_one(uri, None, storage, listed_in, folder) for uri in uris)
 
 
-def file_exists(uri: str, storage: StorageOptions) -> bool:
-    """Return whether a file or object exists; False if the store does not say."""
-    try:
-        return files_of(uri, storage).num_bytes_of(uri) is not None
-    except (StorageError, ValueError):  # ValueError: a path with a NUL in it
-        return False
+def holding_folder(
+    paths: pa.Array, folders: Sequence[str], storage: StorageOptions
+) -> tuple[str | None, list[str]]:
+    """Return the first folder with one of these relative paths, and their addresses there."""
+
+    def exists(uri: str) -> bool:
+        try:
+            return files_of(uri, storage).num_bytes_of(uri) is not None
+        except (StorageError, ValueError):  # ValueError: a path with a NUL in it
+            return False
+
+    for folder in folders:
+        uris = resolve_paths(paths, folder)[1].to_pylist()
+        if any(map(exists, uris)):
+            return folder, uris
+    return None, []
 
 
 def look_up_pictures(

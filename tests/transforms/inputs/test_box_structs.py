@@ -97,23 +97,19 @@ def test_hub_parquet(tmp_path: Path, names: Any, as_lists: bool) -> None:
     ({"bbox": [[float("nan")] * 4], "label": ["cat"]}, "box a.png#0 is ymin=nan"),
 ])  # fmt: skip
 def test_bad_objects(tmp_path: Path, objects: Any, told: str) -> None:
-    good = {"bbox": [[4, 2, 8, 10]], "label": ["cat"]}
+    good = {"bbox": [[4, 2, 8, 10]], "label": [" cat"]}
     rows = [{"image": "a.png", "objects": objects}, {"image": "b.png", "objects": good}]
     text = "".join(f"{json.dumps(row)}\n" for row in rows)
     write(tmp_path, {"t.jsonl": text, "a.png": picture(), "b.png": picture()})
     _, [row], [reject] = listed(tmp_path / "t.jsonl")
-    assert (row["id"], reject.id, told in reject.detail) == ("b.png", "a.png", True), reject.detail
+    assert (row["id"], row["x/objects/label"], reject.id) == ("b.png", ["cat"], "a.png")
+    assert told in reject.detail
 
 
-@pytest.mark.parametrize(("labels", "found", "rejected"), [
-    ([" cat", "cat"], [["cat", "cat"]], []), ([1.0, 2.0], [[1, 2]], []),
-    ([1.5, 2.0], [], ["a.png"]),
-])  # fmt: skip
-def test_classes_are_those_of_a_column_of_labels(
-    tmp_path: Path, labels: Any, found: Any, rejected: list[str]
-) -> None:
+@pytest.mark.parametrize(("labels", "found"), [([1.0, 2.0], [[1, 2]]), ([1.5, 2.0], [])])
+def test_classes_that_are_numbers(tmp_path: Path, labels: Any, found: Any) -> None:
     row = {"image": "a.png", "objects": {"bbox": [[4, 2, 8, 10]] * 2, "label": labels}}
     write(tmp_path, {"t.jsonl": f"{json.dumps(row)}\n", "a.png": picture()})
     _, rows, rejects = listed(tmp_path / "t.jsonl")
     assert [row["x/objects/label"] for row in rows] == found
-    assert [reject.id for reject in rejects] == rejected
+    assert len(rejects) == 1 - len(found)

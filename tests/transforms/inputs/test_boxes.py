@@ -74,7 +74,7 @@ def with_objects(
     ids: list[str], rows: list[int], corners: Any, stated: Any = None, **more: Any
 ) -> list[pa.RecordBatch | Reject]:
     labels = {boxes.LABEL: pa.array([str(place) for place in range(len(rows))])}
-    found = boxes.Objects(np.array(rows, np.int64), np.array(corners), labels, range(len(rows)))
+    found = boxes.ObjectRows(np.array(rows, np.int64), np.array(corners), labels, range(len(rows)))
     return list(boxes.with_objects(references(ids, **more), found, stated, NO_OPTIONS))
 
 

@@ -42,9 +42,7 @@ def test_a_table(tmp_path: Path) -> None:
 
 def test_one_machine_lists_a_long_prefix_whole() -> None:
     """Its parts would be found by requests one after another, and it has one process to list it."""
-    source = FolderSource(
-        "a folder", root="s3://bucket/in", split_folders=(), storage=NO_OPTIONS, is_long=True
-    )
+    source = FolderSource("a folder", root="s3://bucket/in", split_folders=(), storage=NO_OPTIONS)
     assert list(list_images._parts(source.pack(), one_machine=True)) == [""]
 
 

@@ -135,4 +135,5 @@ def test_attributes_of_an_object(stated: str | None, size: Any) -> None:
     more = f"<pose>Left</pose>{flags}<part><name>head</name></part>"
     given = {} if stated is None else {"size": stated}
     text = det.voc_xml([("Größe", 1, 2, 3, 4)], more=more, **given)
-    assert parse_voc(text.encode()) == ([(1, (2, 1, 6, 4), ("Größe", "left", 1, 1))], size)
+    found = parse_voc(text.encode())
+    assert found == ([(1, (2, 1, 6, 4), ("Größe", "left", 1, 1))], size, None)

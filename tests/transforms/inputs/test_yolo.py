@@ -68,49 +68,44 @@ def test_invalid_names_of_classes(tmp_path: Path, files: dict[str, str], told: s
     assert told in str(raised.value)
 
 
-@pytest.mark.parametrize(("places", "splits"), [
-    ("train: images/first\nval: images/second\n", ["train", "validation"]),
-    ("train: ../images/first/\nval: ['./images/second', images/third]\n", ["train", "validation"]),
-    ("train: ROOT/images/first\ntest: ROOT/images/second\n", ["train", "test"]),
-    ("train: one.txt\nval: two.txt\n", ["train", "validation"]),
-    ("train: images/first\nval: images/first\n", [None, None]),
-    ("train: images/first\nval:\n", [None, None]),
-])  # fmt: skip
-def test_splits_of_data_yaml(tmp_path: Path, places: str, splits: list[str | None]) -> None:
-    for folder, name in (("first", "a"), ("second", "ü c")):
-        det.write(tmp_path, det.pictures(f"images/{folder}", [name]))
-        det.write(tmp_path, txts(f"labels/{folder}", name))
-    if "one.txt" in places:
-        second = f"{tmp_path}/images/second/ü c.png\n"
-        det.write(tmp_path, {"one.txt": "./images/first/a.png\n", "two.txt": second})
-    det.write(tmp_path, {"data.yaml": YAML + places.replace("ROOT", str(tmp_path))})
-    source, rows, rejects = det.listed(tmp_path)
-    assert ([row["split"] for row in rows], rejects) == (splits, [])
-    assert source.states_splits == (splits[0] is not None)
+A, B, C = (
+    {name: split} for name, split in zip("abc", ("train", "validation", "test"), strict=True)
+)
 
 
 @pytest.mark.parametrize(("places", "splits", "told"), [
+    ("train: images/a\nval: images/b\n", A | B, ""),
+    ("train: ../images/a/\nval: ['./images/b', images/third]\n", A | B, ""),
+    ("train: ROOT/images/a\ntest: ROOT/images/c\n", A | C, ""),
+    ("train: one.txt\nval: two.txt\n", A | B, ""),
+    ("train: images/a\nval: images/a\n", {}, None), ("train: images/a\nval:\n", {}, None),
     # Ultralytics' VOC.yaml and GlobalWheat2020.yaml name a folder twice.
-    ("train: images/a\nval: images/b\ntest: images/b",
-     {"a": "train", "b": "validation", "c": None}, ", images/b of test stays in validation"),
-    ("train: [images/a, images/b]\nval: images/b\ntest: images/c",
-     {"a": "train", "b": "train", "c": "test"}, ", images/b of validation stays in train"),
-    ("train: [images/a, images/a, images/c]", {"a": "train", "b": None, "c": "train"}, ""),
+    ("train: images/a\nval: images/b\ntest: images/b", A | B,
+     ", images/b of test stays in validation"),
+    ("train: [images/a, images/b]\nval: images/b\ntest: images/c", A | C | {"b": "train"},
+     ", images/b of validation stays in train"),
+    ("train: [images/a, images/a, images/c]", A | {"c": "train"}, ""),
 ])  # fmt: skip
-def test_a_place_of_two_splits_stays_in_the_first(
-    tmp_path: Path, places: str, splits: dict[str, str | None], told: str
+def test_splits_of_data_yaml(
+    tmp_path: Path, places: str, splits: dict[str, str], told: str | None
 ) -> None:
-    for name in splits:
+    """A place of two splits stays in the first; images in no place are rejects."""
+    for name in "abc":
         det.write(tmp_path, {**det.pictures(f"images/{name}", "a"), **txts(f"labels/{name}", "a")})
-    det.write(tmp_path, {"data.yaml": f"{YAML}{places}\n"})
+    det.write(
+        tmp_path, {"one.txt": "./images/a/a.png\n", "two.txt": f"{tmp_path}/images/b/a.png\n"}
+    )
+    det.write(tmp_path, {"data.yaml": YAML + places.replace("ROOT", str(tmp_path))})
     source, rows, rejects = det.listed(tmp_path)
-    assert source.description.endswith(f"splits from data.yaml{told}")
+    assert source.states_splits == (told is not None)
+    assert told is None or source.description.endswith(f"splits from data.yaml{told}")
     found = {row["id"].split("/")[1]: row["split"] for row in rows}
-    assert found == {name: split for name, split in splits.items() if split}
-    in_none = [f"images/{name}/a.png" for name, split in splits.items() if split is None]
-    assert det.reasons(rejects) == [(path, "unknown_split") for path in in_none]
-    where = f"in none of the places of data.yaml (train: {tmp_path}/images/a, "
-    assert all(reject.detail.startswith(where) for reject in rejects)
+    assert found == (splits or dict.fromkeys("abc"))
+    lost = {reject.id: reject for reject in rejects if reject.id.endswith("png")}
+    assert lost.keys() == {f"images/{name}/a.png" for name in {*"abc"} - {*found}}
+    for reject in lost.values():
+        assert reject.reason == "unknown_split"
+        assert reject.detail.startswith(f"in none of the places of data.yaml (train: {tmp_path}/")
 
 
 def test_split_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
@@ -16,11 +15,10 @@ from shardwright.transforms.inputs.columns import ROLE_COLUMNS, role_text
 from shardwright.transforms.inputs.file_rules import has_image_name
 from shardwright.transforms.inputs.formats.table_files import read_first_rows
 from shardwright.transforms.inputs.formats.tables import TableLayout, TableSource
-from shardwright.transforms.inputs.image_paths import file_exists, resolve_paths
+from shardwright.transforms.inputs.image_paths import PROBES, holding_folder
 from shardwright.transforms.inputs.source import SourceRequest
 
 _SUFFIXES = ("", ".jpg", ".jpeg", ".png")
-_PROBES = 5  # images looked up to find the folder of all
 
 
 class Objects:
@@ -66,16 +64,16 @@ def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
     if batch is None:
         return table
     paths = role_text(batch, table.image)
-    names = pc.unique(pc.fill_null(paths, ""))[:_PROBES]
+    names = pc.unique(pc.fill_null(paths, ""))[:PROBES]
     rows = batch.take(pc.index_in(names, paths))
     if boxes.size:
         boxes.check_sizes(rows, ())
     suffixes = ("",) if all(map(has_image_name, names.to_pylist())) else _SUFFIXES
     own = table.folder_of(first)
-    for folder, suffix in itertools.product((own, f"{own}/images"), suffixes):
-        _, found = resolve_paths(pc.binary_join_element_wise(names, suffix, ""), folder)
-        uris = found.to_pylist()
-        if any(file_exists(uri, table.storage) for uri in uris):
+    for suffix in suffixes:
+        named = pc.binary_join_element_wise(names, suffix, "")
+        folder, uris = holding_folder(named, (own, f"{own}/images"), table.storage)
+        if folder:
             if boxes.part is not None and not boxes.size:
                 boxes.check_sizes(rows, [read_size(uri, table.storage) for uri in uris])
             root = table.image_root if folder == own else folder

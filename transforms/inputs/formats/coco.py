@@ -53,7 +53,8 @@ from shardwright.transforms.inputs.formats.coco_files import (
     stem_of,
 )
 from shardwright.transforms.inputs.image_paths import (
-    file_exists,
+    PROBES,
+    holding_folder,
     is_whole_path,
     look_up_batch,
     resolve_paths,
@@ -84,7 +85,6 @@ _VALUES = (boxes.LABEL, boxes.AREA, boxes.IS_CROWD, boxes.SEGMENTATION)
 _BATCH_BYTES = 32 << 20  # of a batch's annotations, on average, as JSON
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _MOST_FILES = 64  # json files that detection reads, those with COCO's names first
-_PROBES = 5  # images looked up to find the folder of a set
 
 
 class CocoSet(NamedTuple):
@@ -391,15 +391,10 @@ class _SetListing:
     def _image_folder(self) -> str:
         """Return the first candidate folder that holds one of the first images' relative paths."""
         names = (image.file_name for image in self._images)
-        relative = islice((name for name in names if not is_whole_path(name)), _PROBES)
+        relative = islice((name for name in names if not is_whole_path(name)), PROBES)
         probes = pa.array(relative, pa.string())
-        for folder in self._set.folders:
-            if any(
-                file_exists(uri, self._source.storage)
-                for uri in resolve_paths(probes, folder)[1].to_pylist()
-            ):
-                return folder
-        return self._set.folders[0]
+        found, _ = holding_folder(probes, self._set.folders, self._source.storage)
+        return found or self._set.folders[0]
 
     def _batch(self, folder: str, rows: range) -> Rows:
         source = self._source
@@ -421,7 +416,7 @@ class _SetListing:
             pairs = [(place_of[row], item) for row, item in objects if row in place_of]
             images = (self._images[row] for row in kept)
             stated = [boxes.stated_size(image.height, image.width) for image in images]
-            its = boxes.Objects.of(pairs, source.types)
+            its = boxes.ObjectRows.of(pairs, source.types)
             yield from boxes.with_objects(batch, its, stated, source.storage)
         elif batch.num_rows:
             yield batch

@@ -14,7 +14,7 @@ from shardwright.errors import UsageError
 from shardwright.storage.addresses import is_remote, key_problem, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
-from shardwright.storage.listing import LONG_KEYS, ObjectRow, cut_prefix, list_pages
+from shardwright.storage.listing import ObjectRow, cut_prefix, list_pages
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.file_rules import (
@@ -38,7 +38,6 @@ from shardwright.transforms.rejects import Reject, RejectReason
 
 _RANGES = 16  # parts of a long prefix; a worker lists each by several threads
 _LOG = logging.getLogger("shardwright.inputs")
-_SHOWN = 5  # extensions in a line of the log
 
 
 Listed = tuple[ImageRow, Problem | None]  # a file, and why it cannot be an image, or None
@@ -128,7 +127,6 @@ class FolderSource(InputSource):
         root: Its absolute path, or a store's address.
         split_folders: First-level folder names, as spelled on disk, that stand for a split.
         storage: Options of its store.
-        is_long: True for a prefix with more than a page of objects.
     """
 
     summary = "a folder of images, of class folders, or of split folders"
@@ -140,10 +138,9 @@ class FolderSource(InputSource):
     root: str
     split_folders: tuple[str, ...]
     storage: StorageOptions
-    is_long: bool = False
 
     def worker_parts(self) -> Iterator[str]:
-        if not self.is_long:
+        if not is_remote(self.root):
             return self.parts()
         store, prefix = parse_address(self.root)
         ranges = cut_prefix(client_for(store, self.storage), prefix, _RANGES)
@@ -182,8 +179,6 @@ class FolderSource(InputSource):
             root=request.uri,
             split_folders=splits,
             storage=request.storage,
-            is_long=request.is_remote
-            and len(request.listings.first_names(request.uri)) >= LONG_KEYS,
         )
 
     def references(self, part: str) -> Rows:
@@ -281,11 +276,9 @@ def _with_log(root: str, files: Iterable[ImageRow | Reject]) -> Iterator[ImageRo
     if others:
         named = [
             f"{number:,} {f'ending in .{extension}' if extension else 'without an extension'}"
-            for extension, number in others.most_common(_SHOWN)
+            for extension, number in others.most_common()
         ]
-        rest = len(others) - _SHOWN
-        more = f", and others of {rest} more extensions" if rest > 0 else ""
-        _LOG.warning("%s: not images by their names: %s%s", root, ", ".join(named), more)
+        _LOG.warning("%s: not images by their names: %s", root, shown(named))
 
 
 def listed_below(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, Objects, with_objects
+from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, ObjectRows, with_objects
 from shardwright.transforms.inputs.companions import KIND_FOLDERS, LABEL_FOLDERS, image_key
 from shardwright.transforms.inputs.file_rules import Problem, has_image_name, split_of
 from shardwright.transforms.inputs.foreign_text import decode_text
@@ -33,6 +33,14 @@ Key = tuple[str, ...]
 
 class BadLabel(Exception):  # noqa: N818 - a fault of the file, not of the program
     """An invalid label file; the message is one line."""
+
+
+class LabelFile(NamedTuple):
+    """The objects of a label file, the size that it states of its image, and why it is invalid."""
+
+    objects: list[ImageObject]
+    size: ImageSize | None = None
+    problem: Problem | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +75,8 @@ class LabelTree(InputSource):
     places_from: str
     of_folders: bool
 
-    def parse(self, data: bytes) -> tuple[list[ImageObject], ImageSize | None]:
-        """Return the objects of a label file and the size that it states of its image.
+    def parse(self, data: bytes) -> LabelFile:
+        """Return the content of a label file.
 
         Raises:
             BadLabel: The file is invalid.
@@ -142,40 +150,37 @@ class LabelTree(InputSource):
     def _batch(self, pairs: Sequence[tuple[ImageRow, ImageRow | None]]) -> Rows:
         """Yield images with the objects of their label files, and rejects."""
         labels = [label for _, label in pairs if label]
-        read = map_reads if labels and is_remote(self.root) else map
-        contents = dict(zip(labels, read(self._read, labels), strict=True))
+        read = map_reads if is_remote(self.root) else map
+        found = dict(zip(labels, read(self._read, labels), strict=True))
         images: list[ImageRow] = []
         sizes: list[ImageSize | None] = []
         objects: list[tuple[int, ImageObject]] = []
         for image, label in pairs:
-            content = contents[label] if label else b""
-            try:
-                if not isinstance(content, bytes):
-                    yield image.reject(*content)
-                    continue
-                found, size = self.parse(content)
-            except BadLabel as fault:
-                place = label.id if label else ""
-                yield image.reject(RejectReason.BAD_VALUE, f"{place}: {fault}")
+            content = found[label] if label else LabelFile([])
+            if content.problem:
+                yield image.reject(*content.problem)
                 continue
-            objects += [(len(images), one) for one in found]
+            objects += [(len(images), one) for one in content.objects]
             images.append(image)
-            sizes.append(size)
+            sizes.append(content.size)
         if images:
-            its, stated = Objects.of(objects, self.types), sizes if self.in_pixels else None
+            its, stated = ObjectRows.of(objects, self.types), sizes if self.in_pixels else None
             yield from with_objects(image_references(images), its, stated, self.storage)
 
-    def _read(self, label: ImageRow) -> bytes | Problem:
-        """Return a label file's bytes, or why it cannot be read; raise as the store if it fails."""
+    def _read(self, label: ImageRow) -> LabelFile:
+        """Return a label file, or why it cannot be read; raise as the store if that fails."""
         if label.num_bytes > MAX_LABEL_BYTES:
             detail = f"the label file {label.id} has {label.num_bytes:,} bytes"
-            return RejectReason.BAD_VALUE, f"{detail}; the limit is {MAX_LABEL_BYTES:,}"
+            detail = f"{detail}; the limit is {MAX_LABEL_BYTES:,}"
+            return LabelFile([], problem=(RejectReason.BAD_VALUE, detail))
         try:
-            return files_of(label.uri, self.storage).read_bytes(label.uri)
+            return self.parse(files_of(label.uri, self.storage).read_bytes(label.uri))
+        except BadLabel as fault:
+            return LabelFile([], problem=(RejectReason.BAD_VALUE, f"{label.id}: {fault}"))
         except StorageError as error:
             if (reason := reason_of(error)) is None:
                 raise
-            return reason, f"its label file cannot be read: {error}"
+            return LabelFile([], problem=(reason, f"its label file cannot be read: {error}"))
 
     def _listed_splits(
         self, lists: Sequence[ImageRow], images: Sequence[ImageRow], known: Container[Key]

@@ -15,7 +15,7 @@ from typing import NoReturn
 from xml.etree.ElementTree import XML, Element, ParseError, TreeBuilder, XMLParser
 
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.boxes import ImageObject, ImageSize, stated_size
+from shardwright.transforms.inputs.boxes import ImageObject, stated_size
 from shardwright.transforms.inputs.companions import KIND_FOLDERS, LABEL_FOLDERS, probes
 from shardwright.transforms.inputs.file_rules import split_of
 from shardwright.transforms.inputs.folder_contents import read_starts
@@ -23,6 +23,7 @@ from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
 from shardwright.transforms.inputs.formats.label_trees import (
     KNOWN,
     BadLabel,
+    LabelFile,
     LabelTree,
     has_split_folders,
 )
@@ -42,7 +43,7 @@ _WHOLE_LIST = "trainval.txt"  # counts without the first two
 _TYPES = boxes.value_types(boxes.LABEL, boxes.POSE, boxes.IS_TRUNCATED, boxes.IS_DIFFICULT)
 
 
-def parse_voc(data: bytes) -> tuple[list[ImageObject], ImageSize | None]:
+def parse_voc(data: bytes) -> LabelFile:
     """Return the objects of a file as TFDS does, with boxes in pixels, and the image's size.
 
     The values of an object are its class, pose in lower case, and the flags truncated and difficult
@@ -60,7 +61,7 @@ def parse_voc(data: bytes) -> tuple[list[ImageObject], ImageSize | None]:
     if root.tag != "annotation":
         raise BadLabel(f"its root is <{root.tag[:50]}>, not <annotation>")
     sides = (_number(root, f"size/{side}") for side in ("height", "width"))
-    return list(_objects(root)), stated_size(*sides)
+    return LabelFile([*_objects(root)], stated_size(*sides))
 
 
 class _Builder(TreeBuilder):
@@ -154,7 +155,7 @@ class VocSource(LabelTree):
             of_folders=of_folders,
         )
 
-    def parse(self, data: bytes) -> tuple[list[ImageObject], ImageSize | None]:
+    def parse(self, data: bytes) -> LabelFile:
         return parse_voc(data)
 
     def kind_of(self, path: str) -> str:

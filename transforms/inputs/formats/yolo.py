@@ -34,6 +34,7 @@ from shardwright.transforms.inputs.formats.label_trees import (
     LABELS,
     OTHERS,
     BadLabel,
+    LabelFile,
     LabelTree,
     has_split_folders,
 )
@@ -286,8 +287,8 @@ class YoloSource(LabelTree):
             point_shape=config.point_shape,
         )
 
-    def parse(self, data: bytes) -> tuple[list[ImageObject], None]:
-        return list(parse_yolo(data, self.names, self.point_shape)), None
+    def parse(self, data: bytes) -> LabelFile:
+        return LabelFile([*parse_yolo(data, self.names, self.point_shape)])
 
     def kind_of(self, path: str) -> str:
         kind = super(YoloSource, self).kind_of(path)
