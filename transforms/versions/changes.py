@@ -114,14 +114,6 @@ def ids_of(tables: Iterable[pa.Table]) -> pa.Array:
     return pa.chunked_array(chunks, pa.string()).combine_chunks()
 
 
-def remove_rows(
-    root: Folder, shards: Shards, outdated: Mapping[ShardName, NDArray[np.uint32]]
-) -> dict[ShardName, Removal]:
-    """Return the shards that lose these rows, by name. Raises `StorageError` as `read_index_of`."""
-    touched = [(name, info) for name, info in shards if name in outdated]
-    return _removals(root, touched, lambda name, _: outdated[name])
-
-
 def remove_ids(
     root: Folder, shards: Shards, ids: pa.Array, *, keep: bool = False
 ) -> dict[ShardName, Removal]:
@@ -140,13 +132,17 @@ def remove_ids(
     def find(_: ShardName, rows: pa.Table) -> NDArray[Any]:
         return np.flatnonzero(pc.is_in(rows["id"], value_set=ids).to_numpy() != keep)
 
-    return _removals(root, shards, find)
+    return removals(root, shards, find)
 
 
-def _removals(
+def removals(
     root: Folder, shards: Shards, find: Callable[[ShardName, pa.Table], NDArray[Any]]
 ) -> dict[ShardName, Removal]:
-    """Return the shards of which `find` returns rows that they still have."""
+    """Return the shards that lose those rows that `find` returns and that they still have, by name.
+
+    Raises:
+        StorageError: An index cannot be read.
+    """
 
     def look(shard: tuple[ShardName, ShardInfo]) -> tuple[ShardName, Removal] | None:
         name, info = shard

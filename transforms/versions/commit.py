@@ -37,8 +37,8 @@ from shardwright.transforms.versions.changes import (
     ids_of,
     live_ids,
     outdated_ids,
+    removals,
     remove_ids,
-    remove_rows,
     shards_of,
 )
 from shardwright.transforms.versions.counted import splits_of_live
@@ -153,7 +153,8 @@ def apply(root: Folder, current: Manifest, change: VersionChange) -> Manifest | 
         )
     # Nothing has come between: rows are taken away by number, without reading ids.
     if is_next:
-        lost = remove_rows(root, kept, change.outdated)
+        touched = [shard for shard in kept if shard[0] in change.outdated]
+        lost = removals(root, touched, lambda name, _: change.outdated[name])
     elif appends:
         # Row numbers of the base may not fit the shards of now, so records are found by id from
         # here on.
