@@ -250,7 +250,7 @@ def erase(
     finish_promotion(root)
     newest = read_version(root)
     found = _find(root, newest, ids, keep_names=receipt.keeps_names)
-    receipt.add(newest, found)
+    receipt.add(found)
     known = [*read_versions(root), *finished_generations(root).values()]
     receipt.fingerprints = sorted({*receipt.fingerprints, *(one.fingerprint for one in known)})
     # First: a repeated run no longer finds what this one has removed.
