@@ -32,8 +32,7 @@ from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, say
 from shardwright.transforms.inputs.formats.copied import source_of
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
-from shardwright.transforms.versions.changes import Operation, VersionChange
-from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.commit import Operation, VersionChange, commit
 
 _EPILOG = """\
 examples

@@ -45,7 +45,7 @@ from shardwright.transforms.erasure.receipt import (
 )
 from shardwright.transforms.erasure.remains import remove_old_objects, remove_remains
 from shardwright.transforms.promotion import finish_promotion, promote
-from shardwright.transforms.versions.changes import Operation
+from shardwright.transforms.versions.commit import Operation
 
 _SHOWN = 20  # ids
 _EPILOG = """\

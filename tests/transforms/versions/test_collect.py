@@ -23,9 +23,8 @@ from shardwright.inspect.cli import main as command
 from shardwright.pipelines.commands.append import append_version
 from shardwright.pipelines.commands.collect import main
 from shardwright.storage.folder import Folder
-from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.collect import Collection, collect, plan_collection
-from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.commit import Operation, VersionChange, commit
 from tests.support.build_helpers import leftovers_of, stamps_of
 from tests.support.growing import Grown, Source
 from tests.support.tfrecord_makers import source_of
