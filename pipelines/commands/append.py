@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.notes import first_free
+from shardwright.format.notes import free_generation
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.pipelines.job.build import BuildJob, Detect, prepare_job
 from shardwright.pipelines.job.schema import read_option_classes
@@ -25,7 +23,6 @@ from shardwright.pipelines.local.plan import LocalShards
 from shardwright.pipelines.options.build import BuildOptions
 from shardwright.pipelines.runners.beam_options import is_local
 from shardwright.sizes import counted
-from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import write_known
 from shardwright.transforms.changes.known_records import KnownRecords, read_known
 from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
@@ -200,21 +197,10 @@ def prepare_version(options: BuildOptions, detect: Detect = detect_source) -> Bu
     if version_numbers(root)[-1] == 1 and root.num_bytes_of(naming.MANIFEST) is None:
         return prepare_job(replace(options, if_exists="resume"), detect)
     base = read_version(root)
-    folder = first_free(root, _free_folders(root, base, options))
+    # A finished folder is never written again, because another process may be about to commit it.
+    token = f"{hashlib.blake2b(options.append_key.encode(), digest_size=4).hexdigest()}x0"
+    folder = free_generation(root, number_of(base) + 1, token, may_be_finished=False)
     return prepare_append(options, base, folder, detect)
-
-
-def _free_folders(root: Folder, base: Manifest, options: BuildOptions) -> Iterator[str]:
-    """Yield folders for the additions: the same ones in every try, so that it can resume.
-
-    A finished folder is left out. It is never written again, because another process may be about
-    to commit it.
-    """
-    token = hashlib.blake2b(options.append_key.encode(), digest_size=4).hexdigest()
-    for number in count():
-        folder = naming.generation_folder(number_of(base) + 1, f"{token}x{number}")
-        if root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None:
-            yield folder
 
 
 def append_version(job: BuildJob, *, here: bool = False) -> Manifest:

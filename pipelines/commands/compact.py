@@ -11,14 +11,13 @@ import argparse
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
 from shardwright.format.listed_files import listed_faults
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.format.notes import first_free
+from shardwright.format.notes import free_generation
 from shardwright.format.versions import number_of, read_version
 from shardwright.inspect.command_parts import EXIT_DONE, make_parser, root_of, to_json
 from shardwright.pipelines.commands.append import MOST_HERE
@@ -33,8 +32,7 @@ from shardwright.storage.folder import Folder
 from shardwright.terminal import print_safely, say
 from shardwright.transforms.inputs.formats.copied import source_of
 from shardwright.transforms.inputs.source import InputSource, SourceRequest
-from shardwright.transforms.versions.changes import Operation, VersionChange
-from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.commit import Operation, VersionChange, commit
 
 _EPILOG = """\
 examples
@@ -115,13 +113,8 @@ def _token(words: Sequence[str]) -> str:
 
 
 def folder_for(root: Folder, base: Manifest, token: str) -> str:
-    """Return the folder for the shards: the same one in every try with the same token.
-
-    So a try resumes, or commits what an earlier one has finished: the records are those of `base`.
-    A folder that `gc` or `erase` removes now, or did when it was killed, is left out.
-    """
-    names = (f"{token}{f'x{number}' if number else ''}" for number in count())
-    return first_free(root, (naming.generation_folder(number_of(base) + 1, one) for one in names))
+    """Return the folder for a copy of a version; one that an earlier try has finished is it."""
+    return free_generation(root, number_of(base) + 1, token, may_be_finished=True)
 
 
 def build_copy(

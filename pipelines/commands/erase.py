@@ -45,7 +45,7 @@ from shardwright.transforms.erasure.receipt import (
 )
 from shardwright.transforms.erasure.remains import remove_old_objects, remove_remains
 from shardwright.transforms.promotion import finish_promotion, promote
-from shardwright.transforms.versions.changes import Operation
+from shardwright.transforms.versions.commit import Operation
 
 _SHOWN = 20  # ids
 _EPILOG = """\
@@ -139,23 +139,13 @@ def _show(args: argparse.Namespace) -> int:
     """Show what would be erased."""
     root, ids = root_of(args), _ids_in(args.ids)
     newest = read_version(root)
-    found = _find(root, newest, ids, keep_names=args.keep_names)
+    found = find(root, newest, ids, keep_names=args.keep_names)
     effects, missing = _effects(root, newest, found, len(ids)), sorted(ids - found.ids)
     if args.json:
         print_safely(to_json({"erased": False, **effects, "missing": missing}))
     else:
         print_safely(f"{_told(effects, root)}; add --yes to erase")
     return _end(missing, args)
-
-
-def _find(root: Folder, newest: Manifest, ids: frozenset[str], *, keep_names: bool) -> Found:
-    found = find(root, newest, ids, keep_names=keep_names)
-    if found.num_records and found.num_records == newest.num_records:
-        raise UsageError(
-            f"no record of {root} would be left: remove the dataset itself, with its caches and "
-            "the old versions of its objects"
-        )
-    return found
 
 
 def _effects(root: Folder, newest: Manifest, found: Found, asked: int) -> dict[str, Any]:
@@ -249,8 +239,8 @@ def erase(
     """
     finish_promotion(root)
     newest = read_version(root)
-    found = _find(root, newest, ids, keep_names=receipt.keeps_names)
-    receipt.add(newest, found)
+    found = find(root, newest, ids, keep_names=receipt.keeps_names)
+    receipt.add(found)
     known = [*read_versions(root), *finished_generations(root).values()]
     receipt.fingerprints = sorted({*receipt.fingerprints, *(one.fingerprint for one in known)})
     # First: a repeated run no longer finds what this one has removed.

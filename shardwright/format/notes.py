@@ -15,6 +15,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import count
 
 from shardwright.format import naming
 from shardwright.storage.addresses import TEMPORARY_SUFFIX, is_temporary
@@ -88,13 +89,29 @@ def is_noted(root: Folder, note: Note, subject: int | str | None, *, now: float 
     return max(found, default=since) > since
 
 
-def first_free(root: Folder, folders: Iterator[str]) -> str:
-    """Return the first of endless folders that no process removes, or did when it was killed.
+def free_generation(root: Folder, number: int, token: str, *, may_be_finished: bool) -> str:
+    """Return the folder for what a version adds: the same one in every try with the same token.
+
+    So a try resumes. A folder that `gc` or `erase` removes now, or did when it was killed, is left
+    out.
+
+    Args:
+        root: The dataset's folder.
+        number: Number of the version.
+        token: As in `naming.generation_folder`.
+        may_be_finished: Return also one that an earlier try has finished.
 
     Raises:
-        StorageError: The notes cannot be listed.
+        StorageError: The notes or the folder cannot be listed.
     """
-    return next(folder for folder in folders if not is_noted(root, Note.REMOVE, folder))
+    names = (f"{token}x{again}" if again else token for again in count())
+    folders = (naming.generation_folder(number, name) for name in names)
+    return next(
+        folder
+        for folder in folders
+        if (may_be_finished or root.num_bytes_of(f"{folder}/{naming.MANIFEST}") is None)
+        and not is_noted(root, Note.REMOVE, folder)
+    )
 
 
 def remove_dead_notes(root: Folder) -> None:

@@ -125,10 +125,8 @@ def remove_pin(root: Folder, name: str) -> None:
         UsageError: There is no such pin.
     """
     _check_name(name)
-    there = [one.removesuffix(_SUFFIX) for one in root.names(naming.PINS_DIR)]
-    if name not in there:
-        told = ", ".join(one for one in there if naming.is_pin_name(one)) or "none"
-        raise UsageError(f"{root} has no pin {name!r}: its pins are {told}")
+    if name not in (there := pin_names(root)):
+        raise UsageError(f"{root} has no pin {name!r}: its pins are {', '.join(there) or 'none'}")
     root.remove(naming.pin_file(name))
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 from shardwright.errors import NotADatasetError, StorageError
 from shardwright.format import naming
@@ -25,6 +27,8 @@ from shardwright.inspect.faults import NO_FAULTS_OF_FILES, Verification
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class KeptVersions:
@@ -34,13 +38,11 @@ class KeptVersions:
         versions: The later ones whose files are sound, ascending.
         has_first: The manifest of version 1 is there.
         faults: Faults of the files of versions and of pins.
-        notes: The generations that no version names.
     """
 
     versions: tuple[Manifest, ...]
     has_first: bool = False
     faults: tuple[DatasetFault, ...] = ()
-    notes: tuple[DatasetFault, ...] = ()
 
     @property
     def folders(self) -> list[str]:
@@ -50,13 +52,13 @@ class KeptVersions:
 
 
 def find_kept(root: Folder) -> KeptVersions:
-    """Look through the files of a dataset's versions, its pins and its generations.
+    """Look through the files of a dataset's versions, and its pins.
 
     Raises:
         StorageError: A folder cannot be read.
     """
     has_first = root.num_bytes_of(naming.MANIFEST) is not None
-    versions, faults, gone, last = [], [], set() if has_first else {1}, 1
+    faults, versions, gone, last = list[DatasetFault](), [], set() if has_first else {1}, 1
     for number in later_numbers(root):
         if number > last + 1:
             what = (
@@ -64,40 +66,32 @@ def find_kept(root: Folder) -> KeptVersions:
             )
             faults.append(DatasetFault.of_file(naming.version_file(last + 1), what))
         last = number
-        try:
-            found = read_stated(root, number)
-        except NO_FAULTS_OF_FILES:
-            raise
-        except (NotADatasetError, StorageError) as error:
-            faults.append(DatasetFault.of_file(naming.version_file(number), str(error)))
-            continue
-        if is_collected(found):
+        found = _read(naming.version_file(number), partial(read_stated, root, number), faults)
+        if found is not None and is_collected(found):
             gone.add(number)
-        else:
+        elif found is not None:
             versions.append(found)
-    faults += _pin_faults(root, last, gone)
-    if versions:
-        changed = changed_notices(root, versions[-1].name, versions[-1].splits)
-        faults += [DatasetFault.of_file(file, "its text has changed") for file in changed]
-    kept = KeptVersions(tuple(versions), has_first, tuple(faults))
-    what = "no version names it: an append that goes on or was stopped"
-    unnamed = [folder for folder in generation_folders(root) if folder not in kept.folders]
-    return replace(kept, notes=tuple(DatasetFault.of_file(each, what) for each in unnamed))
-
-
-def _pin_faults(root: Folder, newest: int, gone: set[int]) -> Iterator[DatasetFault]:
-    """Yield the pins that are damaged, or hold and keep no version."""
     for name in pin_names(root):
-        try:
-            pin = read_pin(root, name)
-        except NO_FAULTS_OF_FILES:
-            raise
-        except StorageError as error:
-            yield DatasetFault.of_file(naming.pin_file(name), str(error))
-            continue
-        if pin is not None and pin.holds() and (pin.version > newest or pin.version in gone):
+        file = naming.pin_file(name)
+        pin = _read(file, partial(read_pin, root, name), faults)
+        if pin is not None and pin.holds() and (pin.version > last or pin.version in gone):
             what = f"version {pin.version}, which it keeps, is not there: remove it with --remove"
-            yield DatasetFault.of_file(naming.pin_file(name), what)
+            faults.append(DatasetFault.of_file(file, what))
+    for newest in versions[-1:]:
+        changed = changed_notices(root, newest.name, newest.splits)
+        faults += [DatasetFault.of_file(file, "its text has changed") for file in changed]
+    return KeptVersions(tuple(versions), has_first, tuple(faults))
+
+
+def _read(path: str, read: Callable[[], T], faults: list[DatasetFault]) -> T | None:
+    """Return what a file holds; add its fault and return None if it is damaged."""
+    try:
+        return read()
+    except NO_FAULTS_OF_FILES:
+        raise
+    except (NotADatasetError, StorageError) as error:
+        faults.append(DatasetFault.of_file(path, str(error)))
+        return None
 
 
 def verify_versions(
@@ -119,22 +113,24 @@ def verify_versions(
         read_version(root)
         return verify(root)
     kept = KeptVersions((read_version(root),)) if newest else find_kept(root)
-    found = [(folder, _verified(root.below(folder), verify)) for folder in kept.folders]
-    if not newest and not all(each.is_sound for _, each in found):
+    found = {folder: _verified(root.below(folder), verify) for folder in kept.folders}
+    if not newest and not all(each.is_sound for each in found.values()):
         kept = find_kept(root)  # `gc` may have removed versions meanwhile, with their files
-        found = [(folder, each) for folder, each in found if folder in kept.folders]
-    faults = [_below(folder, fault) for folder, each in found for fault in each.faults]
-    sound = {folder for folder, each in found if each.is_sound}
-    notes = [_below(folder, note) for folder, each in found for note in each.notes]
+        found = {folder: each for folder, each in found.items() if folder in kept.folders}
+    faults = [_below(folder, fault) for folder, each in found.items() for fault in each.faults]
+    sound = {folder for folder, each in found.items() if each.is_sound}
+    notes = [_below(folder, note) for folder, each in found.items() for note in each.notes]
+    unnamed = [] if newest else sorted({*generation_folders(root)} - {*kept.folders})
+    what = "no version names it: an append that goes on or was stopped"
     return Verification(
         dataset=root.uri,
-        num_shards=sum(each.num_shards for _, each in found),
-        num_records=sum(each.num_records for _, each in found),
-        num_bytes=sum(each.num_bytes for _, each in found),
+        num_shards=sum(each.num_shards for each in found.values()),
+        num_records=sum(each.num_records for each in found.values()),
+        num_bytes=sum(each.num_bytes for each in found.values()),
         seconds=monotonic() - started,
         faults=(*kept.faults, *faults, *version_faults(root, kept.versions, sound)),
-        notes=(*notes, *kept.notes),
-        by=next((each.by for _, each in found if each.by), "content"),
+        notes=(*notes, *(DatasetFault.of_file(each, what) for each in unnamed)),
+        by=next((each.by for each in found.values() if each.by), "content"),
     )
 
 
@@ -164,16 +160,10 @@ def version_faults(
         versions: The versions.
         sound: The folders of the generations without faults. A version with another is left out.
     """
-    manifests: dict[str, Manifest] = {}
+    owns = {folder: dict(read_manifest(root.below(folder)).named_shards()) for folder in sound}
     for version in versions:
-        if not sound.issuperset(version.folders):
-            continue
-        for folder in version.folders:
-            if folder not in manifests:
-                manifests[folder] = read_manifest(root.below(folder))
-        owns = {folder: dict(manifests[folder].named_shards()) for folder in version.folders}
-        for name, info in version.named_shards():
-            there = owns[info.folder].get(replace(name, folder=""))
-            if there is None or there != replace(info, folder="", count=0, removed=b""):
+        for name, info in version.named_shards() if sound.issuperset(version.folders) else ():
+            own = owns[info.folder].get(replace(name, folder=""))
+            if own != replace(info, folder="", count=0, removed=b""):
                 what = f"{name.shard} is not the shard of its generation"
                 yield DatasetFault.of_file(naming.version_file(number_of(version)), what)

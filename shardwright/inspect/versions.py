@@ -57,7 +57,7 @@ def log_command(argv: Sequence[str]) -> int:
     pins = [pin for pin in read_pins(root) if pin.holds()]
     found = [describe_version(manifest, pins) for manifest in read_versions(root)]
     keys = ("version", "created", "operation", "num_records", "added", "removed", "num_bytes")
-    rows = [[*(one[key] for key in keys), ", ".join(one["pins"])] for one in found]
+    rows = [[*map(one.get, keys), ", ".join(one["pins"])] for one in found]
     columns = (
         *(numbers("version"), texts("created"), texts("operation"), numbers("records")),
         *(numbers("added"), numbers("removed"), sizes("bytes"), texts("pins")),

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.example import ExampleFault, parse_example
 from shardwright.format.index import read_index_of, read_live_rows
@@ -79,6 +80,7 @@ def find(root: Folder, newest: Manifest, ids: frozenset[str], *, keep_names: boo
     Raises:
         BuildError: A build is replacing the dataset.
         StorageError: An index, a list or a shard is damaged, or cannot be read.
+        UsageError: The newest version would have no record left.
     """
     wanted, live = pa.array(sorted(ids), pa.string()), dict(newest.named_shards())
     found, lost = dict[str, set[str]](), defaultdict[str, set[int]](set)
@@ -97,6 +99,11 @@ def find(root: Folder, newest: Manifest, ids: frozenset[str], *, keep_names: boo
                 here |= ids & listed
                 if path != naming.NEAR_DUPLICATES:
                     _add_rejected(lost, manifest, features)
+    if num_records and num_records == newest.num_records:
+        raise UsageError(
+            f"no record of {root} would be left: remove the dataset itself, with its caches and "
+            "the old versions of its objects"
+        )
     names = {} if keep_names else _without_used(root, newest, wanted, lost)
     must_copy = any(found.get(folder) for folder in newest.folders) or bool(names)
     return Found(frozenset().union(*found.values()), num_records, must_copy, names)

@@ -11,10 +11,10 @@ from msgspec import Struct, to_builtins
 from shardwright.errors import StorageError, UsageError
 from shardwright.format import naming
 from shardwright.format.json_files import Count, parse_json, read_json
-from shardwright.format.manifest import Manifest, json_bytes, read_manifest, time_text
-from shardwright.format.versions import generation_folders, later_numbers
+from shardwright.format.manifest import json_bytes, time_text
+from shardwright.format.versions import generation_folders
 from shardwright.storage.folder import Folder
-from shardwright.transforms.erasure.findings import Found, finished_generations, tables_in
+from shardwright.transforms.erasure.findings import Found, tables_in
 from shardwright.transforms.inputs.foreign_text import decode_text
 
 
@@ -29,7 +29,6 @@ class Receipt(Struct, kw_only=True):
         ids: SHA-256 of the salt and each id that was asked for, ascending.
         found: Those of the ids that were found.
         keeps_names: Class names and words stay that only erased records had.
-        names: Hashes of the names that went, as "FEATURE=NAME".
         num_records: Records of the newest version that went.
         versions: Numbers of the versions that ended.
         pins: Names of the pins that ended.
@@ -44,7 +43,6 @@ class Receipt(Struct, kw_only=True):
     ids: list[str]
     found: list[str] = []
     keeps_names: bool = False
-    names: list[str] = []
     num_records: Count = 0
     versions: list[int] = []
     pins: list[str] = []
@@ -67,19 +65,13 @@ class Receipt(Struct, kw_only=True):
         return there == (dataset, sorted(map(self.hash_of, ids)), keeps_names)
 
     def hash_of(self, name: str) -> str:
-        """Return the hash of an id or a name."""
+        """Return the hash of an id."""
         return hashlib.sha256(f"{self.salt}{name}".encode()).hexdigest()
 
-    def add(self, newest: Manifest, found: Found) -> None:
+    def add(self, found: Found) -> None:
         """Note what was found, beside what an earlier try has found."""
         self.found = sorted({*self.found, *map(self.hash_of, found.ids)})
         self.num_records = max(self.num_records, found.num_records)
-        gone = [
-            f"{feature.name}={newest.schema.names_of(feature)[number]}"
-            for feature in newest.schema.features
-            for number in found.names.get(feature.name, ())
-        ]
-        self.names = sorted({*self.names, *map(self.hash_of, gone)})
 
     def missing(self, ids: Iterable[str]) -> list[str]:
         """Return the ids that were not found, sorted, also not by a run that was stopped."""
@@ -105,18 +97,17 @@ def read_receipt(folder: Folder, name: str) -> Receipt | None:
 
 
 def find_left(root: Folder, receipt: Receipt) -> Iterator[str]:
-    """Yield what a dataset still has of the ids and names of a receipt, in words without them.
+    """Yield what a dataset still has of the ids of a receipt, in words without them.
 
     Looked into are the id columns of all tables in the dataset's folders, also of builds that have
-    not ended, and the names in all manifests.
+    not ended.
 
     Raises:
-        BuildError: A build is replacing the dataset.
-        StorageError: A folder or a manifest cannot be read.
+        StorageError: A folder cannot be read.
     """
     if receipt.ended is None:
         yield "the receipt is that of a run that was stopped: run its command again"
-    ids, names = frozenset(receipt.ids), frozenset(receipt.names)
+    ids = frozenset(receipt.ids)
     for folder in ("", *generation_folders(root)):
         for beside in ("", naming.NEXT_DIR, *naming.STAGED_DIRS):
             below = root.below(f"{folder}/{beside}".strip("/"))
@@ -126,13 +117,6 @@ def find_left(root: Folder, receipt: Receipt) -> Iterator[str]:
                         yield f"{below.path(path)} has {number:,} of the ids"
             except StorageError as error:
                 yield str(error)
-    files = [*map(naming.version_file, later_numbers(root))]
-    files += [f"{folder}/{naming.MANIFEST}".strip("/") for folder in finished_generations(root)]
-    for path in files if names else ():
-        schema = read_manifest(root, path).schema
-        texts = (f"{one.name}={name}" for one in schema.features for name in schema.names_of(one))
-        if number := sum(receipt.hash_of(text) in names for text in texts):
-            yield f"{path} has {number:,} of the names that only erased records had"
 
 
 def parse_ids(data: bytes, path: str) -> frozenset[str]:

@@ -57,13 +57,11 @@ def _remove_leftovers(root: Folder) -> None:
     for folder in sorted({"", *finished}):
         below, manifest = root.below(folder), finished.get(folder)
         kept = set() if manifest is None else files_of_dataset(manifest)
-        below.remove_all([name for name in naming.build_outputs(below, _PARTS) if name not in kept])
-        for beside in (naming.NEXT_DIR, *reversed(naming.STAGED_DIRS)):
-            place = below.below(beside)
-            place.remove_all(naming.build_outputs(place, _PARTS))
-            place.remove_empty()
-        below.below(naming.SPOOL_DIR).remove_empty()
-    root.below(naming.GENERATIONS_DIR).remove_empty()
+        for beside in ("", naming.NEXT_DIR, *naming.STAGED_DIRS):
+            outputs = naming.build_outputs(below.below(beside), _PARTS)
+            gone = [name for name in outputs if beside or name not in kept]
+            below.below(beside).remove_all(gone)
+    root.remove_empty()
 
 
 def remove_old_objects(root: Folder) -> Iterator[str]:

@@ -20,8 +20,7 @@ from shardwright.transforms.features.vocabularies import Vocabularies
 from shardwright.transforms.output_state import SeenRecords
 from shardwright.transforms.reject_files import write_rejects
 from shardwright.transforms.rejects import Reject, RejectReason
-from shardwright.transforms.versions.changes import Operation, VersionChange
-from shardwright.transforms.versions.commit import apply, commit
+from shardwright.transforms.versions.commit import Operation, VersionChange, apply, commit
 
 # Without --max-gone an append fails if both are exceeded: small datasets change in larger parts.
 _USUAL = (Limit("gone", 10, True), Limit("gone", 20, False))

@@ -14,38 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardwright.format.manifest import Manifest
-from shardwright.format.naming import ShardName
-from shardwright.format.splits import ShardInfo, SplitInfo
 from shardwright.format.stats_keys import CHANNELS
 from shardwright.transforms.publish.number_sums import merged
 from shardwright.transforms.publish.statistics import RANGES, as_published, describe_rows
-from shardwright.transforms.versions.changes import Removal
 
 _COUNTS = ("labels", "formats")
-
-
-def splits_of_live(
-    shards: Mapping[ShardName, ShardInfo],
-    parts: Sequence[Manifest],
-    lost: Mapping[ShardName, Removal],
-) -> dict[str, SplitInfo]:
-    """Return the splits of the shards that have records left.
-
-    Args:
-        shards: The shards.
-        parts: Manifests whose statistics are added.
-        lost: Removals whose records these count, by shard.
-    """
-    left = {name: info for name, info in shards.items() if info.num_live}
-    splits = {}
-    for split in sorted({name.split for name in left}):
-        infos = tuple(info for name, info in left.items() if name.split == split)
-        published = [part.splits[split].stats for part in parts if split in part.splits]
-        gone = [removal.rows for name, removal in lost.items() if name.split == split]
-        stats = version_stats(published, pa.concat_tables(gone) if gone else None)
-        splits[split] = SplitInfo(split, infos, stats)
-    return splits
 
 
 def version_stats(parts: Sequence[Mapping[str, Any]], lost: pa.Table | None) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from shardwright.inspect.verify import verify, verify_built
 from shardwright.inspect.version_check import verify_versions
 from shardwright.pipelines.commands import repair
 from shardwright.storage.folder import Folder
-from shardwright.transforms.versions.changes import Operation, VersionChange
 from shardwright.transforms.versions.collect import collect, plan_collection
-from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.commit import Operation, VersionChange, commit
 from tests.support.build_helpers import files_below, is_report
 from tests.transforms.versions.histories import append, append_change, write
 

@@ -16,8 +16,7 @@ from shardwright.format.naming import ShardName, generation_folder
 from shardwright.format.versions import number_of, read_version
 from shardwright.schemas.image_classification import image_classification
 from shardwright.storage.folder import Folder
-from shardwright.transforms.versions.changes import Operation, VersionChange
-from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.commit import Operation, VersionChange, commit
 from tests.support.build_helpers import png_of
 
 CLASSES = ("a", "b", "c")

@@ -17,8 +17,7 @@ from shardwright.format.index import read_index_of
 from shardwright.format.manifest import read_manifest
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.storage.folder import Folder
-from shardwright.transforms.versions.changes import Operation
-from shardwright.transforms.versions.commit import commit
+from shardwright.transforms.versions.commit import Operation, commit
 from tests.support.build_helpers import stamps_of
 from tests.support.random_tests import examples
 from tests.transforms.versions.histories import (
