@@ -34,6 +34,7 @@ from shardwright.transforms.images.checks import check_image
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.storing import store_image
 from shardwright.transforms.inputs.formats.archives import normal_path, path_problem
+from shardwright.transforms.inputs.formats.arrays import records_in
 from shardwright.transforms.output_state import OutputRequest, check_output
 from shardwright.transforms.splits.split_rules import parse_split
 from tests.fuzz import jpeg_part
@@ -78,6 +79,24 @@ def _image(data: bytes) -> None:
 def _jpeg_part(data: bytes) -> None:
     with contextlib.suppress(ValueError):  # then the whole image is decoded
         jpeg_part.parse(data)
+
+
+def _arrays(data: bytes) -> None:
+    for name in ("x.npy", "x.npz"):
+        with contextlib.suppress(ShardwrightError):
+            deque(records_in(io.BytesIO(data), name), maxlen=0)
+
+
+def _array_files() -> list[bytes]:
+    images, labels = np.zeros((3, 4, 5), np.uint8), np.arange(3)
+    made = []
+    for save in (np.savez, np.savez_compressed):
+        file = io.BytesIO()
+        save(file, x_train=images, y_train=labels)
+        made.append(file.getvalue())
+    alone = io.BytesIO()
+    np.save(alone, images)
+    return [*made, alone.getvalue()]
 
 
 def _ids(data: bytes) -> None:
@@ -128,6 +147,7 @@ PARSERS = {
     "example": Target(_example, [_EXAMPLE]),
     "image": Target(_image, _pictures()),
     jpeg_part.NAME: Target(_jpeg_part, jpeg_part.make_seeds()),
+    "arrays": Target(_arrays, _array_files()),
     "ids": Target(_ids, [b"x-train.tfrecord-00001-of-00002", b"a/../b", "Löwe/ü.png".encode()]),
     "addresses": Target(
         _addresses,

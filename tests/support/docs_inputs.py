@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 from tests.support.build_helpers import CLASSES as LABELS
@@ -62,6 +63,8 @@ def write(root: Path) -> Path:
             shutil.rmtree(root / "form")
     for split in ("train", "test", "extra"):
         make_images(root / "svhn" / split, 12, side=12)
+    digits = np.random.default_rng(0).integers(0, 256, (40, 8, 8), np.uint8)
+    np.savez(root / "digits.npz", x_train=digits, y_train=np.arange(40) % 10)
     whole = (root / "photos.tar").read_bytes()
     (root / "half.tar").write_bytes(whole[: len(whole) // 2 + 100])
     (root / "names.txt").write_text("\n".join(CLASSES))

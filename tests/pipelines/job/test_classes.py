@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -36,6 +37,7 @@ def make_inputs(root: Path) -> dict[str, tuple[Path, str]]:
     pq.write_table(
         pa.table({"image": [TINY_PNG, TINY_PNG], "label": [4, 7]}), root / "embedded.parquet"
     )
+    np.savez(root / "a.npz", image=np.zeros((2, 2, 2, 3), np.uint8), label=np.array([5, 6]))
     boxes = {**det.pictures("images"), "labels/a.txt": det.yolo_txt(det.OBJECTS["a"])}
     voc = {**det.pictures("JPEGImages"), "Annotations/a.xml": det.voc_xml(det.OBJECTS["a"])}
     return {
@@ -64,6 +66,7 @@ def make_inputs(root: Path) -> dict[str, tuple[Path, str]]:
             root / "embedded.parquet",
             "8 classes: 0, 1, 2, 3, 4, ...; from column 'label'",
         ),
+        "arrays": (root / "a.npz", "7 classes: 0, 1, 2, 3, 4, ...; from column 'label'"),
         "coco": (
             written(root / "c", {**det.pictures("."), "a.json": json.dumps(det.coco())}, "a.json"),
             "3 classes: cat, dog, zebra; from the categories of a.json",

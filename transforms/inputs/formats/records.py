@@ -8,6 +8,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +25,8 @@ from shardwright.transforms.inputs.spool import SpoolWriter, read_listing, spool
 from shardwright.transforms.progress import PROGRESS
 
 _ID = "id"
+_PYTHON = InputFile(URI, URI)
+R = TypeVar("R", bound="RecordSource")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +70,19 @@ def open_records(
             missing key.
     """
     refuse_image_options(request)
-    if not sample:
-        raise UsageError("Python records: there are no records, so there is nothing to write")
     request = replace(request, uri=URI, image_root=request.image_root or os.getcwd())
+    source = source_of(RecordSource, sample, request, "Python records")
+    return replace(source, maker=maker, shards=shards, name="records")
+
+
+def source_of(kind: type[R], sample: Sequence[Record], request: SourceRequest, what: str) -> R:
+    """Return records as a source of a kind. Arguments and errors as of `open_records`.
+
+    Args:
+        what: The start of the log line and of messages.
+    """
+    if not sample:
+        raise UsageError(f"{what}: there are no records, so there is nothing to write")
     said = said_kinds(request.columns, request.kinds)
     find_images = request.image is not None
     records = infer_columns(sample, said, shapes=request.shapes, find_images=find_images)
@@ -87,21 +100,22 @@ def open_records(
     name = layout.id or _ID
     layout = replace(layout, columns=schema, id=name, known=records.tensors)
     return layout.source_as(
-        RecordSource,
-        f"Python records: {layout.describe()}",
+        kind,
+        f"{what}: {layout.describe()}",
         columns=tuple(name for name in schema.names if name not in (layout.image, numbered)),
         request=request,
         base="",
         layout=layout,
         records=replace(records, schema=schema, numbered=numbered),
-        maker=maker,
-        shards=shards,
-        name="records",
     )
 
 
 def list_records(
-    source: RecordSource, records: Iterable[Record], prefix: str, writer: SpoolWriter
+    source: RecordSource,
+    records: Iterable[Record],
+    prefix: str,
+    writer: SpoolWriter,
+    file: InputFile = _PYTHON,
 ) -> Rows:
     """Yield references to records, and rejects; images without a path go to the spool.
 
@@ -110,6 +124,7 @@ def list_records(
         records: The records, with simple values.
         prefix: The start of the ids of records without one; their number follows.
         writer: The writer of the spool.
+        file: The place of the records.
     """
 
     def batches(pool: ThreadPoolExecutor) -> Iterator[RawRows]:
@@ -121,7 +136,6 @@ def list_records(
             yield source.records.rows(some, ids, pool)
 
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="shardwright-records") as pool:
-        file = InputFile(URI, URI)
         yield from list_rows(source.layout, source.request, file, batches(pool), writer)
 
 
