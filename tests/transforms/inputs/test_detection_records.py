@@ -131,6 +131,8 @@ def test_label_maps(tmp_path: Path) -> None:
         read_label_map(folder)
     write(tmp_path, {"a.pbtxt": ""})
     assert read_label_map(folder) == {1: "it's"}
+    write(tmp_path, {"b.pbtxt": "item { id: 1 name: 'a' } item { id: 2 name: 'a' }"})
+    assert read_label_map(folder) == {1: "a (1)", 2: "a (2)"}
     (tmp_path / "b.pbtxt").write_bytes("item { id: 1 name: '\u72d7' }".encode("utf-16"))
     assert read_label_map(folder) == {1: "\u72d7"}
     (tmp_path / "b.pbtxt").write_bytes("item { id: 1 name: '\u72d7' }".encode("gbk"))

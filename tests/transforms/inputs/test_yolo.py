@@ -15,6 +15,8 @@ from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs.formats import label_trees
 from shardwright.transforms.inputs.formats.yolo import BadLabel, parse_yolo, read_config
 from tests.support import detection_makers as det
+from tests.support.buckets import Bucket
+from tests.support.helpers import TINY_PNG
 from tests.support.listings import detect, list_source
 
 YAML = "nc: 3\nnames: [cat, dog, zebra]\n"
@@ -131,6 +133,15 @@ def test_split_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         list(list_source(source))
     with pytest.raises(BuildError, match=r"cannot read the split list .*/one.txt: "):
         det.listed(tmp_path, allow_outside=("/proc",))
+
+
+def test_lists_beside_more_files_than_a_page_of_a_store(s3_bucket: Bucket) -> None:
+    s3_bucket.fill([f"in/{number:04d}.png" for number in range(520)], TINY_PNG)
+    s3_bucket.fill([f"in/{number:04d}.txt" for number in range(520)], b"0 0.5 0.5 1 1")
+    for name, text in {"classes": "cat", "train": "0.png", "valid": "1.png"}.items():
+        s3_bucket.put(f"in/{name}.txt", text.encode())
+    source = detect(f"{s3_bucket.uri}/in", {}, storage=s3_bucket.options())
+    assert source.description.endswith("splits from train.txt, valid.txt")
 
 
 def test_a_data_yaml_that_is_elsewhere(tmp_path: Path) -> None:
