@@ -149,26 +149,6 @@ def test_labels_that_a_function_stores_are_not_compared(
     assert found.changed.num_rows == (0 if manifest else 1)
 
 
-def test_equal_halves_of_hashes() -> None:
-    """Ids are told apart by 128 bits, whatever the order of the second halves."""
-    numbers = pa.array(["a", "b"])
-    known = KnownRecords(
-        np.array([5, 5, 5, 9], np.uint64),
-        np.array([1, 2, 4, 2], np.uint64),
-        *(np.arange(4, dtype=kind) for kind in (np.uint64, np.uint32)),
-        np.zeros(4, np.uint16),
-        ("train",),
-        num_rows=4,
-        longest_run=3,
-        with_labels=False,
-        by_content=False,
-    )
-    hashes = np.array([5, 5], np.uint64), np.array([4, 3], np.uint64)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shardwright.transforms.changes.known_records.hash128", lambda _: hashes)
-        assert known.find(numbers).tolist() == [2, -1]
-
-
 def test_colliding_halves_are_neighbors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hash128(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         numbers = [len(text or "") for text in texts.to_pylist()]
