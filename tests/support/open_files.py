@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -10,5 +11,8 @@ def open_files(folder: str | Path) -> list[str]:
     """Sort their paths, one for each descriptor; a removed file's ends with ` (deleted)`."""
     links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
     below = os.path.realpath(folder)
-    paths = [os.path.realpath(link) for link in links]
+    paths = []
+    for link in links:
+        with suppress(FileNotFoundError):  # another thread has just closed it
+            paths.append(os.path.realpath(link))
     return sorted(path for path in paths if f"{path}/".startswith(f"{below}/"))
