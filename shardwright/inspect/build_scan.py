@@ -6,16 +6,16 @@ those of the plan, in proportion. Appends to a published dataset are not followe
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from enum import StrEnum
+from math import fsum
 from typing import Any, NamedTuple
 
 from shardwright.errors import NotADatasetError
 from shardwright.format import naming
 from shardwright.format.json_files import read_json
 from shardwright.format.naming import ShardName
-from shardwright.format.plan_file import PlanFile
+from shardwright.format.plan_file import PlanFile, PlannedSplit
 from shardwright.format.versions import read_version, version_numbers
 from shardwright.storage.folder import Folder
 
@@ -112,16 +112,7 @@ class FoundPlan(NamedTuple):
 
     @property
     def planned(self) -> Amount:
-        return self._amount({name: split.num_shards for name, split in self.file.splits.items()})
-
-    def _amount(self, shards: Mapping[str, int]) -> Amount:
-        """Return what so many shards of each split hold."""
-        splits = [(self.file.splits[name], number) for name, number in shards.items() if number]
-        return Amount(
-            sum(shards.values()),
-            round(sum(split.num_records * number / split.num_shards for split, number in splits)),
-            round(sum(split.num_bytes * number / split.num_shards for split, number in splits)),
-        )
+        return _amount(each for each in self.file.splits.values() for _ in range(each.num_shards))
 
     def progress(self, now: float) -> BuildProgress:
         """Return the state of its shards at a time in seconds since 1970.
@@ -132,22 +123,32 @@ class FoundPlan(NamedTuple):
         listed = self.root.files(naming.INDEX_DIR).items()
         times = {f"{naming.INDEX_DIR}/{name}": stamp.modified for name, stamp in listed}
         finished = [
-            (name, times[sidecar])
+            (times[sidecar], split)
             for name, split in self.file.splits.items()
             for number in range(split.num_shards)
             if (sidecar := ShardName("", name, number, split.num_shards).sidecar) in times
         ]
-        done = self._amount(Counter(name for name, _ in finished))
-        is_whole = done.shards == self.planned.shards
+        planned, done = self.planned, _amount(split for _, split in finished)
+        is_whole = done.shards == planned.shards
         return BuildProgress(
             BuildPhase.PUBLISHING if is_whole else BuildPhase.WRITING,
-            planned=self.planned,
+            planned=planned,
             done=done,
-            reused=self._amount(Counter(name for name, at in finished if at < self.made)),
+            reused=_amount(split for at, split in finished if at < self.made),
             seconds=max(0.0, now - self.made),
-            idle_seconds=max(0.0, now - max([self.made, *(at for _, at in finished)])),
+            idle_seconds=max(0.0, now - max([self.made, *(at for at, _ in finished)])),
             replaces=self.replaces,
         )
+
+
+def _amount(shards: Iterable[PlannedSplit]) -> Amount:
+    """Return what shards hold together, given the split of each."""
+    splits = list(shards)
+    return Amount(
+        len(splits),
+        round(fsum(split.num_records / split.num_shards for split in splits)),
+        round(fsum(split.num_bytes / split.num_shards for split in splits)),
+    )
 
 
 def find_plan(root: Folder) -> FoundPlan | None:
