@@ -113,8 +113,7 @@ class LocalReferences:
         job = self._job
         seed = job.options.seed
         sample = ReferenceSample.merged(ReferenceSample.of(batch, seed) for batch in batches)
-        write_job = job.write_job.with_vocabularies(self.vocabularies)
-        return estimate_sizes(sample, write_job, job.digest_settings)
+        return estimate_sizes(sample, job.write_job, job.digest_settings, self.vocabularies)
 
     def _keep(self, results: Iterable[_T | Reject]) -> Iterator[_T]:
         """Yield results, and add rejects to `rejects`."""

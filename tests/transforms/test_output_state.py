@@ -292,7 +292,7 @@ def test_overwrite_resumes_an_earlier_attempt_at_the_same_build(
     (ENCODED, None),
     ({**SETTINGS, "transforms": [{"function": "f"}]}, None),
     (SETTINGS, None),
-    (ENCODED, SizeEstimate.of(np.ones(1), np.ones(1), num_records=1, sample="")),
+    (ENCODED, SizeEstimate.of(np.ones(1), np.ones(1), sample="")),
 ])  # fmt: skip
 def test_shards_that_do_not_fit_on_the_disk_are_refused_before_an_image_is_read(
     tmp_path: Path, settings: Mapping[str, Any], estimate: SizeEstimate | None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
-from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
 from shardwright.transforms.write.write_job import WriteJob
 
@@ -40,15 +37,10 @@ class EstimateSizes(beam.PTransform):
             | "Sample" >> beam.CombineGlobally(ReferenceSample.merged)  # one ReferenceSample
             | "Estimate"
             >> beam.Map(
-                _estimate, self._job, self._settings, vocabularies=AsSingleton(self._vocabularies)
+                estimate_sizes,
+                self._job,
+                self._settings,
+                AsSingleton(self._vocabularies),
+                writes=True,
             )
         )
-
-
-def _estimate(
-    sample: ReferenceSample,
-    job: WriteJob,
-    settings: bytes,
-    vocabularies: Mapping[str, tuple[str, ...]],
-) -> SizeEstimate | None:
-    return estimate_sizes(sample, job.with_vocabularies(vocabularies), settings, writes=True)

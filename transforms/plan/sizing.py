@@ -19,6 +19,7 @@ from shardwright.errors import NotADatasetError
 from shardwright.format import naming
 from shardwright.format.json_files import read_json
 from shardwright.storage.addresses import temporary_name
+from shardwright.transforms.features.vocabularies import Vocabularies
 from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.references import concat, digest_of, set_column
@@ -81,7 +82,12 @@ def _lowest(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def estimate_sizes(
-    sample: ReferenceSample, job: WriteJob, settings: bytes, *, writes: bool = False
+    sample: ReferenceSample,
+    job: WriteJob,
+    settings: bytes,
+    vocabularies: Vocabularies,
+    *,
+    writes: bool = False,
 ) -> SizeEstimate | None:
     """Encode the sample, or return the estimate that OUTPUT holds for the same sample.
 
@@ -90,8 +96,9 @@ def estimate_sizes(
 
     Args:
         sample: Sample of all references.
-        job: How records are made, with vocabularies.
+        job: How records are made.
         settings: The settings that decide the shards' bytes, besides the references.
+        vocabularies: Class names and words by feature name.
         writes: Note the attempt in OUTPUT; after one that died, try the images one by one.
 
     Returns:
@@ -103,6 +110,7 @@ def estimate_sizes(
     # Of what is sampled, not of INPUT: new images that do not get into the sample leave the
     # estimate as it is.
     digest = digest_of(settings, chosen.select(_IDENTITY))
+    job = job.with_vocabularies(vocabularies)
     with suppress(NotADatasetError):  # of a version with other fields
         plan = read_json(job.root, naming.PLAN, _EstimatedPlan)
         if plan and plan.estimate and plan.estimate.sample == digest:
