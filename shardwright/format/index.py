@@ -144,11 +144,11 @@ def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) 
     Raises:
         StorageError: The sidecar is missing or unreadable.
     """
-    return parse_index(read_sidecar(root, name), root.path(name.sidecar), name, None, columns)
+    return read_index_of(root, name, None, columns)
 
 
 def read_index_of(
-    root: Folder, name: ShardName, info: ShardInfo, columns: list[str] | None = None
+    root: Folder, name: ShardName, info: ShardInfo | None, columns: list[str] | None = None
 ) -> pa.Table:
     """Return a shard's index rows, after checking that they belong to the shard in the manifest.
 

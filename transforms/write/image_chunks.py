@@ -17,15 +17,6 @@ from shardwright.transforms.write.write_job import Chunk, ReadRows, WriteJob
 
 CHUNK_RECORDS = 64
 CHUNK_BYTES = 4 << 20
-MEASURED = ("format", "width", "height")  # columns of the index; null for records without an image
-
-
-def measured(chunk: Chunk, name: str) -> list[object]:
-    """Return one of `MEASURED` for each record of a chunk, None for records without an image."""
-    return [
-        getattr(info, name) if num_bytes else None
-        for info, num_bytes in zip(chunk.infos, chunk.image_bytes, strict=True)
-    ]
 
 
 def chunk_bounds(sizes: Sequence[int], scale: int = 1) -> Iterator[tuple[int, int]]:

@@ -25,7 +25,6 @@ from shardwright.transforms.references import (
     SUFFIX,
 )
 from shardwright.transforms.rejects import Reject
-from shardwright.transforms.write.image_chunks import MEASURED, measured
 from shardwright.transforms.write.write_job import Chunk, ShardRows, WriteJob
 
 _REFERENCED = ("uri", "etag", HASH, SUFFIX)
@@ -65,8 +64,11 @@ class WrittenRows:
         columns["image_length"] += chunk.image_bytes
         columns["crc32c"] += framed.image_crcs
         columns[RECORD_CRC] += framed.record_crcs
-        for name in MEASURED:
-            columns[name] += measured(chunk, name)
+        for name in ("format", "width", "height"):  # null for records without an image
+            columns[name] += [
+                getattr(info, name) if num_bytes else None
+                for info, num_bytes in zip(chunk.infos, chunk.image_bytes, strict=True)
+            ]
         self.rejects += chunk.rejects
         if chunk.extra is not None:
             self._measured.append(chunk.extra)
