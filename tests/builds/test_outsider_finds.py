@@ -97,7 +97,7 @@ def test_a_quote_that_is_never_closed_costs_no_rows_in_silence(
     if closed:
         detect(str(tmp_path / "t.csv"), {})
         return
-    told = r"t.csv has a quote before 'two.* that is never closed"
+    told = r"t.csv: unexpected end of data, in the row that ends in line \d: close its quotes"
     with pytest.raises(BuildError, match=told):
         detect(str(tmp_path / "t.csv"), {})
 

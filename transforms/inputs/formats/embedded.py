@@ -69,7 +69,7 @@ def read_rows(uri: str, storage: StorageOptions) -> Iterator[pa.RecordBatch]:
                 # relies on them, so this comes before anything that looks at values.
                 batch.validate(full=True)
                 yield batch
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BuildError(f"{uri} cannot be read as a Parquet file: {error}") from error
 
 
