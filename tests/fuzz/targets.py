@@ -141,7 +141,7 @@ def _pictures() -> list[bytes]:
 
 
 _EXAMPLE = example(image=b"x" * 20, label=3, id=b"a/b.png", scores=[0.5, 2.0])
-_STATE = ReaderState("d", True, 0, 4, 17)
+_STATE = ReaderState("d", True, 0, 4, 17, 1)
 PARSERS = {
     "records": Target(_records, [damage.frame(b"one") + damage.frame(_EXAMPLE), b""]),
     "example": Target(_example, [_EXAMPLE]),

@@ -70,13 +70,13 @@ def test_errors_of_the_whole_build_pass(error: Exception) -> None:
 
 @pytest.mark.parametrize(("change", "problem"), [
     ({"id": 5}, "id of type int; expected str"),
-    ({"image": "a.png"}, "image of type str; expected bytes or ndarray"),
-    ({"label": ["a"]}, "label of type list; expected str or NoneType"),
+    ({"image": "a.png"}, "image of type str; expected bytes | numpy.ndarray | None"),
+    ({"label": ["a"]}, "label of type list; expected str | None"),
     ({"features": [1]}, "features of type list; expected dict"),
     ({"pictures": None}, "pictures of type NoneType; expected dict"),
     (
         {"pictures": {"mask": 3}},
-        "pictures['mask'] of type int; expected bytes or ndarray or NoneType",
+        "pictures['mask'] of type int; expected bytes | numpy.ndarray | None",
     ),
 ])  # fmt: skip
 def test_a_record_of_a_transform_has_the_stated_types(

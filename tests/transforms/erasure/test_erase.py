@@ -390,7 +390,7 @@ def test_an_erasure_sees_a_commit_that_ends_while_it_looks(
         return is_noted(*args)
 
     monkeypatch.setattr(erase_command, "is_noted", look)
-    monkeypatch.setattr("shardwright.transforms.versions.commit._check_base", lambda *_: None)
+    monkeypatch.setattr("shardwright.transforms.versions.commit._check_there", lambda *_: None)
     assert erase(root, "r1") == 1
     assert committed == [2]
     assert judge(str(root)).is_sound

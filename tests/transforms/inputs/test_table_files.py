@@ -226,6 +226,8 @@ EMPTY = "is empty: it has no rows"
      "cannot read the table .*: column 'a': Could not convert 'x' with type str"),
     ("t.jsonl", "[1, 2]\n", r"Expected `object`, got `array`, in a row .* object: '\[1, 2\]"),
     ("t.jsonl", "null\n", "got `null`"),
+    ("t.jsonl", '{"a": 1, "a": 2}\n', "the key 'a' comes twice"),
+    ("t.jsonl", '{"a": NaN, "b": {"c": 1, "c": 2}}\n', "the key 'c' comes twice"),
     ("t.jsonl", '{"a": \n', "Input data was truncated"),
     ("t.jsonl", f'{{"a": {2**63}}}\n', "column 'a': Python int too large"),
     ("t.parquet", "not parquet", "cannot read the table .*Parquet"),

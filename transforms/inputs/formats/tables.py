@@ -482,7 +482,6 @@ def _format_of(request: SourceRequest, path: str) -> str:
         return kind
     hints = {
         "json": "; a .json must be COCO's, with a list of `images`",
-        **dict.fromkeys(("npy", "npz"), "; NumPy arrays are written from Python, with `sw.write`"),
         **dict.fromkeys(("arrow", "feather", "ipc"), "; save an Arrow file as Parquet"),
     }
     hint = hints.get(extension_of(path), "")
