@@ -55,6 +55,7 @@ INDEX_SCHEMA = pa.schema(
     ]
 )
 _CHECKSUM = "record_crc32c"
+_MAY_LACK = ("features", "suffix")  # where no record has one, as builds once left them out
 CHECKED = ("offset", "length", _CHECKSUM)  # what `check_record` takes of an index row
 
 
@@ -206,11 +207,16 @@ def parse_index(
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path} cannot be read: {error}") from error
     wanted = INDEX_SCHEMA if columns is None else pa.schema(map(INDEX_SCHEMA.field, columns))
-    if {*table.column_names} == {*wanted.names}:
-        table = table.select(wanted.names)
-    if not table.schema.equals(wanted):
+    for lacked in {*_MAY_LACK} & {*wanted.names} - {*table.column_names}:
+        field = wanted.field(lacked)
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    types = dict(zip(table.column_names, table.schema.types, strict=True))
+    if types != dict(zip(wanted.names, wanted.types, strict=True)):
         raise StorageError(f"{name.sidecar} cannot be read: its columns are not those of an index")
-    return table
+    try:
+        return table.select(wanted.names).cast(wanted)
+    except ValueError as error:  # a null where none may be
+        raise StorageError(f"{name.sidecar} cannot be read: {error}") from error
 
 
 def check_record(row: Mapping[str, Any], frame: bytes) -> None:

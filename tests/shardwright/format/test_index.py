@@ -110,6 +110,22 @@ def test_a_sidecar_with_other_columns(root: Folder) -> None:
         read_index(root, NAME, ["id"])
 
 
+def test_columns_that_builds_once_left_out_are_nulls(root: Folder) -> None:
+    wanted = read_index(root, NAME)
+    table = wanted.drop_columns(["features", "suffix"])
+    table = table.cast(pa.schema([field.with_nullable(True) for field in table.schema]))
+    pq.write_table(table, sidecar(root))
+    found = read_index(root, NAME)
+    assert found.schema.equals(wanted.schema)
+    assert found.drop_columns(["features", "suffix"]) == wanted.drop_columns(["features", "suffix"])
+    assert (found["features"].null_count, found["suffix"].null_count) == (len(found), len(found))
+    checksums = pa.nulls(len(table), pa.uint32())
+    place = table.schema.get_field_index("record_crc32c")
+    pq.write_table(table.set_column(place, "record_crc32c", checksums), sidecar(root))
+    with pytest.raises(StorageError, match=r"cannot be read: .*null"):
+        read_index(root, NAME)
+
+
 @pytest.mark.parametrize(
     "text", ["{}", "[]", "{", '{"name": 3}', "null", '{"name": {"name": "zoo"}}']
 )
