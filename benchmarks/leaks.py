@@ -42,6 +42,7 @@ def make_sidecars(root: Folder, count: int) -> None:
             "id": [f"{name.split}/{name.index:05d}-{row:05d}.jpg" for row in range(_RECORDS)],
             "image_length": rng.integers(1, 1 << 31, _RECORDS),
             "crc32c": rng.integers(0, 1 << 32, _RECORDS, np.uint32),
+            "record_crc32c": np.zeros(_RECORDS, np.uint32),
         }
         zeros = dict.fromkeys(("offset", "length", "image_offset"), np.zeros(_RECORDS, np.int64))
         known = {key: pa.array(column) for key, column in (rows | zeros).items()}

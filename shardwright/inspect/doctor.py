@@ -82,7 +82,7 @@ class Diagnosis(NamedTuple):
 
     @property
     def limited_by(self) -> str:
-        """What takes most of a thread's time: "download", "reading" or "decoding"."""
+        """The step that takes most of a thread's time: "download", "reading" or "decoding"."""
         if self.undecoded_per_sec >= 2 * self.images_per_sec:
             return "decoding"
         return "download" if self.is_remote else "reading"

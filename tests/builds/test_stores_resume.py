@@ -205,9 +205,9 @@ def test_a_signal_in_mid_upload_leaves_nothing_and_reports_how_to_resume(
     assert "manifest.json" not in output.names()
 
 
-# With the note of an attempt, and without, where no image is checked. Three are for the report,
-# which looks into at most 16 shards: twice into the index, and at some records.
-REQUESTS = {("s3", "header"): 19, ("s3", "none"): 15, ("gs", "header"): 19, ("gs", "none"): 15}
+# With the note of an attempt, and without, where no image is checked. Two are for the report,
+# which looks into at most 16 shards: into the index, and at some records.
+REQUESTS = {("s3", "header"): 18, ("s3", "none"): 14, ("gs", "header"): 18, ("gs", "none"): 14}
 
 
 @pytest.mark.long
