@@ -42,11 +42,15 @@ def understated(data: bytes) -> bytes:
     return re.sub(re.escape(stated), lambda _: less, data)
 
 
+_POOLS: list[pa.MemoryPool] = []  # Arrow frees what they gave out into them, also after a block
+
+
 @contextmanager
 def arrow_memory() -> Iterator[pa.MemoryPool]:
     """Count the memory that Arrow takes in a block: its `max_memory()` in bytes."""
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
+    _POOLS.append(pool)
     pa.set_memory_pool(pool)
     try:
         yield pool

@@ -123,6 +123,8 @@ except sw.errors.UsageError as error:
     found["refused"] = str(error)
 with open(f"{sys.argv[2]}/{dist.get_rank()}", "w") as file:
     json.dump({**found, "told": told}, file)
+# Without it, gloo's threads may end the process with SIGABRT at its exit.
+dist.destroy_process_group()
 """
 
 
