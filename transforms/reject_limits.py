@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from shardwright.errors import TooManyRejectsError
 from shardwright.format.reject_counts import NO_FAULTS, RejectShare
-from shardwright.sizes import counted
 from shardwright.transforms.options import IMAGES, Rule, check_values
-from shardwright.transforms.rejects import REJECTED_LABELS
 
 _FRACTION: Rule = ("from 0 to 1", lambda fraction: 0 <= fraction <= 1)
 # A few bad images never end a build, whatever their share: 1 of 91 is more than 1 %.
@@ -44,14 +40,6 @@ class RejectLimits:
         rule=("at least 0", lambda number: number >= 0),
         type=int,
         metavar="N",
-    )
-    max_reject_fraction_per_class: float | None = IMAGES.option(
-        None,
-        "fail if more than this fraction of a class is rejected when its images are read, "
-        "0 to 1 (default: no such limit)",
-        rule=_FRACTION,
-        type=float,
-        metavar="F",
     )
 
     def __post_init__(self) -> None:
@@ -112,7 +100,8 @@ def check_rejects(
         option = limit.split()[0] if limit.startswith("--") else _EITHER
         raise TooManyRejectsError(
             f"{share.faults} of {share.num_inputs} inputs ({share.faults / share.num_inputs:.2%}) "
-            f"are rejects, more than {limit} allows ({_faults_first(rejects)}): {_fix(option)}"
+            f"are rejects, more than {limit} allows ({_faults_first(rejects)}): fix "
+            f"these inputs, or raise {option}"
             + ("" if are_checked else "; no image was checked yet")
         )
 
@@ -127,42 +116,3 @@ def _faults_first(rejects: Mapping[str, int]) -> str:
 def _by_reason(counts: Mapping[str, int]) -> str:
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{number} {reason}" for reason, number in ordered)
-
-
-def check_class_rejects(
-    stats: Iterable[Mapping[str, Any]],
-    class_names: Sequence[str],
-    limits: RejectLimits,
-) -> None:
-    """Stop a build that loses too much of one class.
-
-    Args:
-        stats: Statistics of every split, with the rejects of labeled images.
-        class_names: The classes in label order.
-        limits: The rejects that the build accepts.
-
-    Raises:
-        TooManyRejectsError: There are more rejects of a class than `limits` allow.
-    """
-    limit = limits.max_reject_fraction_per_class
-    if limit is None:
-        return
-    written, rejected = Counter[str](), Counter[str]()
-    for split in stats:
-        written.update(split["labels"])
-        rejected.update(split.get(REJECTED_LABELS, {}))
-    lost = {label: number / (number + written[label]) for label, number in rejected.items()}
-    above = sorted((label for label in lost if lost[label] > limit), key=lambda one: -lost[one])
-    if above:
-        worst, others = above[0], len(above) - 1
-        told = f" (and {counted(others, 'more class')})" if others else ""
-        raise TooManyRejectsError(
-            f"{rejected[worst]} of {counted(rejected[worst] + written[worst], 'image')} of class "
-            f"{class_names[int(worst)]!r} ({lost[worst]:.2%}) are rejects, more than "
-            f"--max-reject-fraction-per-class {limit:g} allows"
-            f"{told}: {_fix('--max-reject-fraction-per-class')}"
-        )
-
-
-def _fix(option: str) -> str:
-    return f"fix these inputs, or raise {option}"

@@ -88,7 +88,6 @@ def prepare_build(options: BuildOptions, detect: Detect | None = None) -> BuildJ
         UsageError: INPUT is invalid, or an option does not fit it.
         BuildError: A table cannot be read, or OUTPUT belongs to another build.
     """
-    check_services(options)
     for option, given in (
         ("--keep-missing", options.keep_missing),
         ("--max-gone", options.max_gone is not None),
@@ -104,20 +103,6 @@ def prepare_build(options: BuildOptions, detect: Detect | None = None) -> BuildJ
     from shardwright.pipelines.job.build import prepare_job
 
     return prepare_job(options, detect or detect_source)
-
-
-def check_services(options: BuildOptions) -> None:
-    """Check image and stores for what fails or costs on other machines, before INPUT is listed."""
-    from shardwright.pipelines.runners.beam_options import is_dataflow, worker_image
-
-    if image := worker_image(options.beam_args):
-        from shardwright.pipelines.runners.dataflow import check_image
-
-        check_image(image)
-    if is_dataflow(options.beam_args):
-        from shardwright.pipelines.runners.dataflow import check_buckets
-
-        check_buckets(options.places.values(), options.output, options.storage)
 
 
 def run_job(job: BuildJob) -> None:

@@ -79,11 +79,6 @@ class BuildOptions(BuildArguments):
             raise UsageError(f"--{error}") from error
         if self.labels_key != "id" and self.labels is None:
             raise UsageError(f"--labels-key {self.labels_key} needs --labels")
-        if self.writer == "beam" and self.limits.max_reject_fraction_per_class is not None:
-            raise UsageError(
-                "--max-reject-fraction-per-class needs --writer planned: Beam's stock writer does "
-                "not count the rejects of a class"
-            )
         if self.writer == "beam" and self.signals:
             raise UsageError("--signals needs --writer planned: Beam's stock writer has no index")
         if self.stratify and self.split is None:

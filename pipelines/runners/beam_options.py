@@ -142,15 +142,6 @@ def check_runner(
             )
 
 
-def worker_image(beam_args: Sequence[str]) -> str:
-    """Return the image that workers run in containers, or "" if none is given."""
-    if kind_of(beam_args) not in _REMOTE_RUNNERS:
-        return ""
-    if option_of(beam_args, "environment_type").upper() == "DOCKER":
-        return option_of(beam_args, "environment_config")
-    return option_of(beam_args, "sdk_container_image")
-
-
 def check_code(beam_args: Sequence[str], path: str, *, shared_filesystem: bool) -> None:
     """Reject a file of the user's code that the workers do not have.
 

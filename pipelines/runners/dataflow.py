@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import re
-import shutil
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shardwright.errors import DeniedError, MissingError, MissingPeerError, UsageError
+from shardwright.errors import UsageError
 from shardwright.storage.addresses import is_remote, parse_address
-from shardwright.storage.clients import client_for
-from shardwright.storage.gcs_peer import bucket_facts
 from shardwright.storage.options import SECRET_KEYS, StorageOptions, parse_bool
 
 if TYPE_CHECKING:
@@ -40,16 +35,12 @@ WORKER_THREADS = 2
 CACHE_MB = 256
 
 _CACHE = "max_cache_memory_usage_mb"
-_LOG = logging.getLogger("shardwright.dataflow")
-_BEAMS_OWN = re.compile(
-    r"(?:docker\.io/)?(?:apache|gcr\.io/cloud-dataflow/v1beta3)/"
-    r"beam_python(?P<python>\d+\.\d+)_sdk(?:_distroless)?(?::(?P<beam>\d+\.\d+\.\d+))?"
-)
+# Images of Beam, which lack this package.
+_BEAMS_OWN = re.compile(r"(docker\.io/)?(apache|gcr\.io/cloud-dataflow/v1beta3)/beam_python")
 # Values that name a file or a profile; an image may have them.
 _LOCAL_KEYS = frozenset(
     {"application_credentials", "profile", "service_account", "web_identity_token_file"}
 )
-_DAY = 86_400
 
 
 def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> list[str]:
@@ -117,12 +108,11 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
 
     setup, workers = options.view_as(SetupOptions), options.view_as(WorkerOptions)
     image = workers.sdk_container_image
-    is_bare = not image or check_image(image)
-    if setup.prebuild_sdk_container_engine:
-        _check_prebuilding(setup)  # Beam then builds an image from these arguments
-    elif not is_bare:
+    is_bare = not image or _BEAMS_OWN.match(image)
+    # Beam builds an image from these arguments, if it is asked to.
+    if not setup.prebuild_sdk_container_engine and not is_bare:
         return []
-    elif workers.use_public_ips is False:
+    if not setup.prebuild_sdk_container_engine and workers.use_public_ips is False:
         raise UsageError(
             "--no_use_public_ips: workers without a public address cannot install packages when "
             "they start: give --sdk_container_image of an image with this package "
@@ -140,21 +130,6 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
     return [*added, *_requirements_arguments(setup)]
 
 
-def _check_prebuilding(setup: PipelineOptions) -> None:
-    if setup.prebuild_sdk_container_engine != "local_docker":
-        return
-    if not setup.docker_registry_push_url:
-        raise UsageError(
-            "--prebuild_sdk_container_engine local_docker needs --docker_registry_push_url, such "
-            "as REGION-docker.pkg.dev/PROJECT/REPOSITORY: workers pull the image from there"
-        )
-    if shutil.which("docker") is None:
-        raise UsageError(
-            "--prebuild_sdk_container_engine local_docker needs the program docker: install it, "
-            "or give cloud_build"
-        )
-
-
 def _requirements_arguments(setup: PipelineOptions) -> list[str]:
     if not setup.requirements_file:
         if not REQUIREMENTS.is_file():
@@ -168,12 +143,6 @@ def _requirements_arguments(setup: PipelineOptions) -> list[str]:
         return [f"--requirements_file={REQUIREMENTS}", *cache]
     if not Path(setup.requirements_file).is_file():
         raise UsageError(f"--requirements_file {setup.requirements_file} does not exist")
-    # Without it every worker would fail at its import, after minutes of starting.
-    if "obstore" not in Path(setup.requirements_file).read_text():
-        raise UsageError(
-            f"--requirements_file {setup.requirements_file} lacks obstore, which workers need: "
-            f"add the lines of {REQUIREMENTS.parent.name}/{REQUIREMENTS.name}"
-        )
     return []
 
 
@@ -196,30 +165,6 @@ def _label(text: str) -> str:
 def console_url(project: str, region: str, job_id: str) -> str:
     """Return the address of a job in the Google Cloud console."""
     return f"https://console.cloud.google.com/dataflow/jobs/{region}/{job_id}?project={project}"
-
-
-def check_image(image: str) -> bool:
-    """Compare an image with this machine by its name; return whether it is Beam's own.
-
-    Beam's own lacks this package. The names of other images state no versions.
-
-    Raises:
-        UsageError: It is of another Python or Beam.
-    """
-    match = _BEAMS_OWN.match(image)
-    if match is None:
-        return False
-    python, beam = "{}.{}".format(*sys.version_info), metadata.version("apache-beam")
-    if match["python"] != python or match["beam"] not in (None, beam):
-        there = f"Python {match['python']}" + (
-            f" and Beam {match['beam']}" if match["beam"] else ""
-        )
-        raise UsageError(
-            f"the workers' image {image} has {there}, this machine Python {python} and Beam "
-            f"{beam}, and both must agree: build the image again (deploy/Dockerfile, --build-arg "
-            f"PYTHON_VERSION={python}), or submit with the image's versions"
-        )
-    return True
 
 
 def check_credentials(
@@ -260,44 +205,4 @@ def check_credentials(
                 f"{name} {place}: workers of Dataflow have no AWS credentials: give "
                 "--storage-option role_arn=ARN of a role that trusts their service account "
                 "(docs/dataflow.md), or anonymous=true for a public bucket"
-            )
-
-
-def check_buckets(places: Iterable[str | None], output: str, storage: StorageOptions) -> None:
-    """Reject Rapid buckets; warn if OUTPUT's bucket keeps what a build deletes.
-
-    One request per bucket of Google. Those whose metadata may not be read are not checked, nor are
-    missing ones, which reading INPUT and OUTPUT reports.
-
-    Args:
-        places: Paths and addresses that workers read or write, or None.
-        output: OUTPUT, one of them.
-        storage: Their options.
-
-    Raises:
-        UsageError: A bucket is zonal.
-        StorageError: A bucket does not respond.
-    """
-    remote = [place for place in places if place is not None and is_remote(place)]
-    for store in dict.fromkeys(parse_address(place).store for place in remote):
-        if not store.startswith("gs://"):
-            continue
-        try:
-            facts = bucket_facts(client_for(store, storage))
-        except (DeniedError, MissingError, MissingPeerError) as error:
-            _LOG.info("%s was not checked: %s", store, error)
-            continue
-        if facts.is_zonal:
-            raise UsageError(
-                f"{store} is a Rapid bucket (in one zone), which is not supported: its objects are "
-                "written with gRPC only; use a bucket in a region"
-            )
-        if facts.soft_delete_seconds and is_remote(output) and parse_address(output).store == store:
-            _LOG.warning(
-                "shardwright: %s keeps what is deleted or replaced for %g days and bills it (soft "
-                "delete): if it holds datasets only, run `gcloud storage buckets update %s "
-                "--clear-soft-delete`",
-                store,
-                round(facts.soft_delete_seconds / _DAY, 1),
-                store,
             )

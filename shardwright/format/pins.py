@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from shardwright.errors import ExistsError, MissingError, StorageError, UsageError
 from shardwright.format import naming
-from shardwright.format.json_files import load_json, parse_json
+from shardwright.format.json_files import parse_json
 from shardwright.format.manifest import is_intact, seal, time_text
 from shardwright.format.notes import Note, is_noted
 from shardwright.format.versions import LATEST, VersionKey, number_of, read_version
@@ -164,8 +164,7 @@ def read_pin(root: Folder, name: str) -> Pin | None:
     path = root.path(naming.pin_file(name))
     fix = f"{_removal(root, name)}, and pin the version again"
     found = parse_json(data, _PinFile, path, fix, error=StorageError)
-    # Without a checksum, as earlier releases wrote pins, it must have nothing else.
-    if not is_intact(data) and load_json(data).keys() != {*_PinFile.__struct_fields__}:
+    if not is_intact(data):
         raise StorageError(f"{path} is damaged (its checksum is wrong): {fix}")
     if not naming.is_pin_name(name):
         raise StorageError(f"{path} must have letters, digits, - and _ in its name only: {fix}")

@@ -44,7 +44,6 @@ _READING = {
 _EPILOG = """\
 examples
   shardwright doctor dataset/
-  shardwright doctor dataset/ --target 14288    # eight H100 of MLPerf Storage, ResNet-50
   shardwright doctor s3://bucket/dataset --image-size 160 --seconds 20
 
 Runs sw.Reader on all cores, as a trainer would, and again without decoding. The first run measures
@@ -91,10 +90,6 @@ class Diagnosis(NamedTuple):
     def images_per_sec_per_core(self) -> float:
         """The throughput of one core that is busy all the time."""
         return self.images_per_sec / max(self.cores_busy, 1e-9)
-
-    def cores_for(self, target: float) -> int:
-        """Return the number of busy cores for `target` images/s if nothing else limits."""
-        return math.ceil(target / self.images_per_sec_per_core)
 
 
 def diagnose(
@@ -166,10 +161,8 @@ def _measure(batches: Iterator[Any], seconds: float) -> tuple[float, float]:
     return count / elapsed, (time.process_time() - cpu_started) / elapsed
 
 
-def advice(found: Diagnosis, target: float | None) -> str:
+def advice(found: Diagnosis) -> str:
     """Return the one change to make, as a sentence."""
-    if target is not None and found.images_per_sec >= target:
-        return f"None: {found.images_per_sec:,.0f} images/s meets the target of {target:,.0f}."
     if found.limited_by != "decoding":
         return _READING[found.limited_by]
     side = round(found.image_side * _SHORTER_SIDE)
@@ -179,9 +172,8 @@ def advice(found: Diagnosis, target: float | None) -> str:
             f"Decoding is the bottleneck, and images are stored with {times:.1f} times the pixels "
             f"of {side}x{side}: build with --encode jpeg --resize {side}x{side}."
         )
-    needed = 0 if target is None else found.cores_for(target)
-    more = "use more cores" + ("" if target is None else f", {needed} for {target:,.0f} images/s")
-    if found.threads < found.cores >= needed:
+    more = "use more cores"
+    if found.threads < found.cores:
         more = (
             f"open the reader with processes={found.cores // 2}, as one process uses "
             f"{found.threads} of these {found.cores} cores"
@@ -194,7 +186,7 @@ def advice(found: Diagnosis, target: float | None) -> str:
     )
 
 
-def format_diagnosis(found: Diagnosis, target: float | None) -> str:
+def format_diagnosis(found: Diagnosis) -> str:
     """Return the report as lines of text."""
     lines = [
         f"{counted(found.threads, 'thread')} on {found.cores} cores, batches of "
@@ -209,9 +201,7 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
         lines.append("  other programs used the remaining cores: measure again on an idle machine")
     if fix := part_decoder_fix():
         lines.append(f"  JPEGs can be decoded faster: {fix}")
-    if target is not None:
-        lines.append(f"  {target:,.0f} images/s need {found.cores_for(target)} such cores")
-    return join_lines([*lines, "", "the one change to make", f"  {advice(found, target)}"])
+    return join_lines([*lines, "", "the one change to make", f"  {advice(found)}"])
 
 
 @command
@@ -229,12 +219,6 @@ def doctor_command(argv: Sequence[str]) -> int:
         help="a split or a part of one, such as train[:10%%] (default: %(default)s)",
     )
     parser.add_argument(
-        "--target",
-        type=float,
-        metavar="RATE",
-        help="target in images/s; reports the number of cores needed",
-    )
-    parser.add_argument(
         "--image-size",
         type=int,
         default=224,
@@ -249,8 +233,6 @@ def doctor_command(argv: Sequence[str]) -> int:
         help="seconds to read and decode (default: %(default)s)",
     )
     args = parser.parse_args(argv)
-    if args.target is not None and not 0 < args.target < math.inf:
-        parser.error(f"--target must be images/s above 0, got {args.target:g}")
     found = diagnose(
         args.dataset,
         args.split,
@@ -262,9 +244,7 @@ def doctor_command(argv: Sequence[str]) -> int:
         "images_per_sec_per_core": found.images_per_sec_per_core,
         "part_decoder": part_decoder(),
         "limited_by": found.limited_by,
-        "advice": advice(found, args.target),
+        "advice": advice(found),
     }
-    print_safely(
-        to_json(found._asdict() | extra) if args.json else format_diagnosis(found, args.target)
-    )
+    print_safely(to_json(found._asdict() | extra) if args.json else format_diagnosis(found))
     return EXIT_DONE

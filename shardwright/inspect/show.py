@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -257,10 +255,10 @@ def _as_text(value: bytes, feature: Feature | None) -> str | None:
 
 
 def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
-    """Write the record's image to a file, raw pixels as a NumPy array; return a description.
+    """Write the bytes of the record's image to a file; return a description.
 
     Raises:
-        UsageError: The record has no image, or one of raw pixels and `path` does not end in `.npy`.
+        UsageError: The record has no image.
         StorageError: The record is damaged, or the file cannot be written.
     """
     feature = manifest.schema.image
@@ -270,29 +268,11 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
     if not isinstance(image, bytes):
         raise StorageError(f"{found.name.shard}: the record has no image: run `shardwright verify`")
     folder, filename = os.path.split(local_path(path))
-    target = Folder(folder)
-    if feature.encoding != "raw":
-        target.write_bytes(filename, image)
-        return f"{path}: {counted(len(image), 'byte')} of {found.row['format'] or 'unknown format'}"
-    if not path.endswith(".npy"):
-        raise UsageError(
-            f"--save {path}: the image is raw pixels; use a file name that ends in .npy"
-        )
-    buffer = BytesIO()
-    pixels = _pixels(found, feature, image)
-    np.save(buffer, pixels)
-    target.write_bytes(filename, buffer.getvalue())
-    return f"{path}: a {pixels.dtype} array of shape {pixels.shape}"
-
-
-def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[Any]:
-    shape = tuple(size or 0 for size in feature.shape)
-    if len(image) != math.prod(shape):
-        raise StorageError(
-            f"{found.name.shard}: the image has {counted(len(image), 'byte')}, "
-            f"but shape {shape} needs {math.prod(shape)}"
-        )
-    return np.frombuffer(image, np.uint8).reshape(shape)
+    Folder(folder).write_bytes(filename, image)
+    kind = found.row["format"] or "unknown format"
+    if feature.encoding == "raw":
+        kind = f"raw pixels, uint8 of shape {feature.shape}"
+    return f"{path}: {counted(len(image), 'byte')} of {kind}"
 
 
 @command
@@ -302,9 +282,7 @@ def show_command(argv: Sequence[str]) -> int:
     parser.add_argument("record", metavar="ID|N", help="a record's id, or its number in the split")
     parser.add_argument("--split", metavar="S", help="the split to search")
     parser.add_argument("--by", choices=("id", "number"), help="treat ID|N as this only")
-    parser.add_argument(
-        "--save", metavar="FILE", help="write the image's bytes to FILE; raw pixels as .npy"
-    )
+    parser.add_argument("--save", metavar="FILE", help="write the image's bytes to FILE")
     add_version(parser)
     args = parser.parse_args(argv)
     manifest = manifest_of(args)

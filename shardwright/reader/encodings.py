@@ -45,7 +45,6 @@ from shardwright.reader.values import (
 from shardwright.sizes import counted
 
 Spec = tuple[tuple[int | None, ...], np.dtype[Any]]
-_STRING = "string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +303,7 @@ def _fits(fill: Any, dtype: np.dtype[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Tensors(Encoding):
-    """Serialized TensorProtos as [b, *shape]; objects [b] of arrays of strings, or if they vary."""
+    """Serialized TensorProtos as [b, *shape]; objects [b] of arrays if they vary."""
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         if _is_fixed(feature):
@@ -314,16 +313,14 @@ class Tensors(Encoding):
     def blank(self, feature: Feature) -> Any:
         if _is_fixed(feature):
             return 0
-        sizes = [size or 0 for size in feature.shape]
-        is_text = feature.dtype == _STRING
-        return np.full(sizes, b"", object) if is_text else np.zeros(sizes, feature.dtype or "f4")
+        return np.zeros([size or 0 for size in feature.shape], feature.dtype or "f4")
 
     def encode(self, feature: Feature, values: Values) -> Any:
         return read_tensor(feature, values[0])
 
 
 def _is_fixed(feature: Feature) -> bool:
-    return feature.dtype not in ("", _STRING) and None not in feature.shape
+    return bool(feature.dtype) and None not in feature.shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import base64
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from shardwright.errors import CredentialsError, MissingError, MissingPeerError
@@ -22,23 +22,10 @@ _GOOGLE = "https://storage.googleapis.com"
 _CONNECT_SECONDS = 5.0
 
 
-class BucketFacts(NamedTuple):
-    """Metadata of a bucket.
-
-    Attributes:
-        is_zonal: It is in one zone: a Rapid bucket.
-        soft_delete_seconds: How long it keeps deleted objects; 0 if it does not.
-    """
-
-    is_zonal: bool
-    soft_delete_seconds: int
-
-
-def bucket_facts(client: Client) -> BucketFacts:
-    """Return a bucket's metadata. Raises `StorageError`, `DeniedError` without the permission."""
-    row = _json(client, _bucket_path(client), {"fields": "locationType,softDeletePolicy"})
-    kept = row.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)
-    return BucketFacts(row.get("locationType") == "zone", int(kept))
+def soft_delete_seconds(client: Client) -> int:
+    """Return how long a bucket keeps deleted objects, 0 if it does not. Raises `StorageError`."""
+    row = _json(client, _bucket_path(client), {"fields": "softDeletePolicy"})
+    return int(row.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
 
 
 def list_keys(client: Client, start: str, after: str) -> Iterator[tuple[str, int, str]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shardwright.errors import TooManyRejectsError
-from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
+from shardwright.transforms.reject_limits import RejectLimits, check_rejects
 
 FOUND_NONE = "INPUT has no images: every file is a reject (3 corrupt, 2 other_file)"
 FRACTION = "1 of 99 inputs (1.01%) are rejects, more than --max-reject-fraction 0.01 allows"
@@ -19,11 +19,6 @@ DEFAULT = (
     "are rejects, more than the default limit of 10 and 1% allows (11 corrupt): fix these inputs"
 )
 RULE = "max-reject-fraction must be from 0 to 1, got 1.5"
-OF_CLASS = (
-    "2 of 4 images of class 'dog' (50.00%) are rejects, more than "
-    "--max-reject-fraction-per-class 0.1 allows (and 1 more class): "
-    "fix these inputs, or raise --max-reject-fraction-per-class"
-)
 
 
 @pytest.mark.parametrize(
@@ -66,42 +61,9 @@ def test_an_append_without_images_tells_what_to_check() -> None:
         check_rejects({}, 0, RejectLimits(), grows=True)
 
 
-@pytest.mark.parametrize(
-    ("limit", "said"),
-    [
-        (None, None), (1.0, None), (0.5, None), (0.1, OF_CLASS),
-        (0.0, OF_CLASS.replace("0.1", "0").replace("1 more class", "2 more classes")),
-    ],
-)  # fmt: skip
-def test_rejects_of_a_class_stop_the_build(limit: float | None, said: str | None) -> None:
-    """Classes add up over splits: 10 % of cats, half of the dogs, 20 % of the elks."""
-    stats = [
-        {"labels": {"0": 9, "1": 2}, "rejected_labels": {"1": 1}},
-        {"labels": {"2": 4}, "rejected_labels": {"0": 1, "1": 1, "2": 1}},
-        {"labels": {"3": 1}},
-    ]
-    limits = RejectLimits(max_reject_fraction_per_class=limit)
-    if said is None:
-        check_class_rejects(stats, ("cat", "dog", "elk", "fox"), limits)
-        return
-    with pytest.raises(TooManyRejectsError) as caught:
-        check_class_rejects(stats, ("cat", "dog", "elk", "fox"), limits)
-    assert str(caught.value) == said
-
-
-def test_a_class_without_any_record_is_lost_whole() -> None:
-    with pytest.raises(TooManyRejectsError, match=r"2 of 2 images of class 'cat' \(100.00%\)"):
-        check_class_rejects(
-            [{"labels": {}, "rejected_labels": {"0": 2}}],
-            ("cat",),
-            RejectLimits(max_reject_fraction_per_class=0.99),
-        )
-
-
 @pytest.mark.parametrize(("limits", "message"), [
     ({"max_reject_fraction": 1.5}, RULE),
     ({"max_rejects": -1}, "max-rejects must be at least 0, got -1"),
-    ({"max_reject_fraction_per_class": -0.5}, "max-reject-fraction-per-class must be from 0 to 1"),
 ])  # fmt: skip
 def test_limits_follow_their_rules(limits: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -80,7 +80,7 @@ def remove_old_objects(root: Folder) -> Iterator[str]:
             if one.fault:
                 yield f"version {one.version} of {one.key}: {one.fault}"
         what = "soft delete of the bucket"
-        if client.scheme == "gs" and (kept := gcs_peer.bucket_facts(client).soft_delete_seconds):
+        if client.scheme == "gs" and (kept := gcs_peer.soft_delete_seconds(client)):
             yield f"{what}: it keeps what is deleted for {kept:,} s"
     except StorageError as error:
         yield f"{what}: {error}"

@@ -21,7 +21,6 @@ from shardwright.format.tensors import parse_tensor_proto, to_tensor_proto
 from shardwright.transforms.features.lists import STRING_TYPES, is_any, is_list
 
 _NPY_MAGIC = b"\x93NUMPY"
-_STRINGS = "OSU"  # NumPy's kinds of arrays of strings
 
 Array = npt.NDArray[Any]
 
@@ -29,12 +28,12 @@ Array = npt.NDArray[Any]
 def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """Encode each row as a TensorProto of `feature.shape` and `feature.dtype`.
 
-    The dtype "" is float32, and "string" is a tensor of bytes. Numbers are converted if they fit:
+    The dtype "" is float32. Numbers are converted if they fit:
     integers in range, floats to integers only if whole, floats to shorter floats by rounding. A
     finite number never becomes infinite.
 
     Args:
-        column: Lists of numbers, booleans or strings, nested or flat; fixed-shape tensors; bytes of
+        column: Lists of numbers or booleans, nested or flat; fixed-shape tensors; bytes of
             `.npy` files or TensorProtos; single values for a `feature.shape` of ().
         feature: The feature, of kind tensor.
 
@@ -57,15 +56,13 @@ def _default_of(feature: Feature) -> bytes | None:
     if feature.default is None or None in feature.shape:
         return None
     sizes = [size or 0 for size in feature.shape]
-    kind = object if isinstance(feature.default, str) else np.result_type(feature.default)
-    return _encode(np.full(sizes, feature.default, kind), feature)
+    return _encode(np.full(sizes, feature.default), feature)
 
 
 def _encode(row: Array | bytes | str, feature: Feature) -> bytes | None:
-    if isinstance(row, bytes):
-        array = _load(row, feature)
-    else:
-        array = np.array(row, object) if isinstance(row, str) else _in_shape(row, feature.shape)
+    if isinstance(row, str):
+        return None
+    array = _load(row) if isinstance(row, bytes) else _in_shape(row, feature.shape)
     if array is None or len(array.shape) != len(feature.shape):
         return None
     if any(size not in (None, got) for got, size in zip(array.shape, feature.shape, strict=True)):
@@ -83,10 +80,7 @@ def _in_shape(array: Array, shape: tuple[int | None, ...]) -> Array:
     return array.reshape([-1 if size is None else size for size in shape])
 
 
-def _load(data: bytes, feature: Feature) -> Array | None:
-    """Return the array in these bytes; for a feature of single strings they are the value."""
-    if feature.dtype == "string" and not feature.shape:
-        return np.array(data, object)
+def _load(data: bytes) -> Array | None:
     try:
         if data.startswith(_NPY_MAGIC):
             loaded: Array = np.load(io.BytesIO(data), allow_pickle=False)
@@ -98,8 +92,6 @@ def _load(data: bytes, feature: Feature) -> Array | None:
 
 def _convert(array: Array, dtype: str) -> Array | None:
     """Return the array as `dtype`, or None if it does not fit."""
-    if dtype == "string" or array.dtype.kind in _STRINGS:
-        return array if dtype == "string" and array.dtype.kind in _STRINGS else None
     wanted = np.dtype(dtype)
     if array.dtype == wanted:
         return array

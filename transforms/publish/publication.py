@@ -37,7 +37,7 @@ from shardwright.transforms.promotion import promote, promoted, remove_outputs, 
 from shardwright.transforms.publish.statistics import as_published, without_found
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.reject_files import naming_rejects
-from shardwright.transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
+from shardwright.transforms.reject_limits import RejectLimits, check_rejects
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +206,9 @@ def _publish_in(
     manifest = make_manifest(publication, shards, clearance)
     limits = publication.limits
     num_records = manifest.num_records + clearance.num_unchanged
-    stats = [split.stats for split in manifest.splits.values()]
     names = {*clearance.reject_files, *itertools.chain(*shards.examples.values())}
     with naming_rejects(root, sorted(names)):
         check_rejects(manifest.rejects, num_records, limits, are_checked=True)
-        check_class_rejects(stats, manifest.schema.class_names, limits)
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
     # A repeated build keeps the manifest with its times, or each run would change a finished

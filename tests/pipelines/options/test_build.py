@@ -52,10 +52,6 @@ def parsed(options: str) -> BuildOptions:
         ("--max-reject-fraction 0", {"limits": RejectLimits(max_reject_fraction=0.0)}),
         ("--max-reject-fraction 1", {"limits": RejectLimits(max_reject_fraction=1.0)}),
         ("--max-rejects 0", {"limits": RejectLimits(max_rejects=0)}),
-        (
-            "--max-reject-fraction-per-class 0.5",
-            {"limits": RejectLimits(max_reject_fraction_per_class=0.5)},
-        ),
         ("--threads 3", {"threads": 3}),
         ("--threads 1", {"threads": 1}),
         (f"{FLINK} --shared-filesystem", {"shared_filesystem": True}),
@@ -126,7 +122,7 @@ def test_settings_tell_builds_apart() -> None:
         assert parsed(options).settings != base, options
     for options in (
         "--threads 9", "--if-exists error", "--max-reject-fraction 0.5", "--runner DirectRunner",
-        "--max-rejects 3 --max-reject-fraction-per-class 0.5",
+        "--max-rejects 3",
     ):  # fmt: skip
         assert parsed(options).settings == base, options
     near, far = (parsed(f"--split-ids a={path}").settings for path in ("x.txt", "elsewhere/x.txt"))
@@ -138,10 +134,6 @@ def test_settings_tell_builds_apart() -> None:
     ({"version": "1"}, r"--version must be three numbers, .*, got '1'"),
     ({"check": "deep"}, "--check must be one of header, decode, none, got 'deep'"),
     ({"threads": 0}, "--threads must be at least 1, got 0"),
-    (
-        {"writer": "beam", "limits": RejectLimits(max_reject_fraction_per_class=0.5)},
-        "--max-reject-fraction-per-class needs --writer planned",
-    ),
     ({"shard_size": 1, "shard_count": 1}, "give one of --shard-size, .*, not 2"),
 ])  # fmt: skip
 def test_options_made_in_python_are_checked_too(values: dict[str, Any], message: str) -> None:

@@ -24,50 +24,36 @@ def diagnosis(**changes: Any) -> Diagnosis:
     return Diagnosis(**(values | changes))
 
 
-@pytest.mark.parametrize(("changes", "target", "limit", "text"), [
-    ({}, None, "decoding",
+@pytest.mark.parametrize(("changes", "limit", "text"), [
+    ({}, "decoding",
      "--encode raw --resize 224x224, which needs no decoding but 150.5 kB per image instead of"),
-    ({}, 3200, "decoding", "use more cores, 4 for 3,200 images/s"),
-    ({"cores": 16}, None, "decoding", "with processes=8, as one process uses 2 of these 16 cores;"),
-    ({"cores": 4}, 3200, "decoding", "with processes=2, as one process uses 2 of these 4 cores;"),
-    ({"cores": 3}, 3200, "decoding", "use more cores, 4 for 3,200 images/s"),
-    ({}, 1500, "decoding", "None: 1,600 images/s meets the target of 1,500"),
-    ({"stored_pixels": 4000.0 * 3000}, None, "decoding",
+    ({"cores": 16}, "decoding", "with processes=8, as one process uses 2 of these 16 cores;"),
+    ({"stored_pixels": 4000.0 * 3000}, "decoding",
      "stored with 183.1 times the pixels of 256x256: build with --encode jpeg"),
-    ({"undecoded_per_sec": 3100.0}, None, "reading", "copy the dataset to a faster disk"),
-    ({"undecoded_per_sec": 3100.0, "is_remote": True}, None, "download",
+    ({"undecoded_per_sec": 3100.0}, "reading", "copy the dataset to a faster disk"),
+    ({"undecoded_per_sec": 3100.0, "is_remote": True}, "download",
      "raise cache_bytes= until the cache holds the whole dataset"),
 ])  # fmt: skip
-def test_advice(changes: Any, target: float | None, limit: str, text: str) -> None:
+def test_advice(changes: Any, limit: str, text: str) -> None:
     found = diagnosis(**changes)
 
     assert found.limited_by == limit
-    assert text in advice(found, target)
+    assert text in advice(found)
 
 
 def test_rates_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     found = diagnosis(images_per_sec=1200.0, cores_busy=1.5)
 
     assert found.images_per_sec_per_core == 800
-    assert found.cores_for(1786) == 3
     monkeypatch.setattr(doctor, "part_decoder_fix", str)
-    report = format_diagnosis(found, 1786)
+    report = format_diagnosis(found)
     assert "1,200 images/s, 1.5 cores busy, 800 images/s per core" in report
     assert "9,000 images/s without decoding" in report
     assert "limited by: decoding" in report
-    assert "1,786 images/s need 3 such cores" in report
     assert "other programs used the remaining cores" in report
     assert "JPEGs can" not in report
     monkeypatch.setattr(doctor, "part_decoder_fix", lambda: "install a C compiler")
-    assert "JPEGs can be decoded faster: install a C compiler" in format_diagnosis(found, None)
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "", "x8"])
-def test_no_targets(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["doctor", "nowhere", f"--target={text}"])
-    assert stopped.value.code == 2
-    assert "--target" in capsys.readouterr().err
+    assert "JPEGs can be decoded faster: install a C compiler" in format_diagnosis(found)
 
 
 def test_it_measures_a_dataset(zoo: Path) -> None:
@@ -88,11 +74,10 @@ def test_it_measures_a_dataset_with_boxes(tmp_path: Path) -> None:
 
 
 def test_the_command(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--seconds", "0.1", "--image-size", "32", "--target", "1e9"]
+    options = ["--seconds", "0.1", "--image-size", "32"]
     assert main(["doctor", str(zoo), *options]) == 0
     text = capsys.readouterr().out
     assert "the one change to make" in text
-    assert "1,000,000,000 images/s need" in text
 
     assert main(["doctor", str(zoo), *options, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -71,8 +71,6 @@ def test_arrays(feature: Feature, values: list[Any], wanted: np.ndarray) -> None
     (Feature("t", K.TENSOR, shape=(None, 2), dtype="float32"), [EYE_PROTO], EYE),
     (Feature("t", K.TENSOR, shape=(None,), dtype="int64"),
      [to_tensor_proto(np.array([], np.int64))], np.array([], np.int64)),
-    (Feature("t", K.TENSOR, shape=(2,), dtype="string"),
-     [to_tensor_proto(np.array(["x", "ü"], object))], np.array([b"x", "ü".encode()], object)),
 ])  # fmt: skip
 def test_arrays_of_any_length(feature: Feature, values: list[Any], wanted: np.ndarray) -> None:
     (value,) = fill(feature, [{feature.name: values}])

@@ -241,10 +241,6 @@ def test_an_erased_id_that_comes_again_is_found(
     lines = capsys.readouterr().out
     assert "index/train-00000-of-00001.parquet has 1 of the ids" in lines
     assert "listed.parquet cannot be read" in lines
-    (root.parent / "more").write_text("r0\nr4\n")
-    words = ["--verify", str(root.parent / "receipt.json"), "--ids", str(root.parent / "more")]
-    assert main([str(root), *words]) == 1
-    assert "1 id of --ids" in capsys.readouterr().out
 
 
 @pytest.mark.long_but_first
