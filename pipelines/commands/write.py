@@ -32,7 +32,7 @@ from shardwright.pipelines.options.python import (
     record_options,
 )
 from shardwright.terminal import say
-from shardwright.transforms.inputs.formats.record_forms import (
+from shardwright.transforms.inputs.formats.record_columns import (
     SAMPLE_RECORDS,
     Record,
     records_of,

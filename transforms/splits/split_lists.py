@@ -21,17 +21,17 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
+    as_text,
     canonical_splits,
     folded,
     role_text,
 )
-from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.file_rules import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
     read_table_file,
     read_table_schema,
     table_format,
 )
-from shardwright.transforms.inputs.label_values import as_text
 from shardwright.transforms.references import reject_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.splits.split_rules import SplitRule, units_of

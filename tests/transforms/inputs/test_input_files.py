@@ -17,10 +17,10 @@ from shardwright.transforms.inputs.input_files import (
     InputFile,
     checked,
     find_files,
+    names_state_splits,
     state_of,
 )
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.inputs.top_folders import names_state_splits
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import make_files

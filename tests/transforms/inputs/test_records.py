@@ -21,9 +21,10 @@ from PIL import Image
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.formats.record_columns import RecordColumns, infer_columns
-from shardwright.transforms.inputs.formats.record_forms import (
+from shardwright.transforms.inputs.formats.record_columns import (
+    RecordColumns,
     encode_png,
+    infer_columns,
     is_picture,
     picture_bytes,
     records_of,

@@ -26,7 +26,7 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.columns import MAX_COLUMNS, first_doubled
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
-from shardwright.transforms.inputs.formats.record_forms import (
+from shardwright.transforms.inputs.formats.record_columns import (
     SAMPLE_RECORDS,
     Record,
     input_key,

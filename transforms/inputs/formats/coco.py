@@ -31,9 +31,8 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.file_rules import Problem, split_of
+from shardwright.transforms.inputs.file_rules import Problem, peek_text, split_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, read_start
-from shardwright.transforms.inputs.foreign_text import peek_text
 from shardwright.transforms.inputs.formats.coco_files import (
     ANNOTATION,
     ANNOTATION_WITH_KEYPOINTS,
@@ -59,10 +58,14 @@ from shardwright.transforms.inputs.image_paths import (
     look_up_batch,
     resolve_paths,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow, image_references
-from shardwright.transforms.inputs.input_files import find_files
-from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
-from shardwright.transforms.inputs.top_folders import names_state_splits
+from shardwright.transforms.inputs.input_files import find_files, names_state_splits
+from shardwright.transforms.inputs.source import (
+    ImageRow,
+    InputSource,
+    Rows,
+    SourceRequest,
+    image_references,
+)
 from shardwright.transforms.references import (
     BATCH_ROWS,
     extra_name,

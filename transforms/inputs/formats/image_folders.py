@@ -43,9 +43,8 @@ from shardwright.transforms.inputs.formats.tables import (
     list_table,
     table_of,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow, image_references
-from shardwright.transforms.inputs.source import Rows, SourceRequest
-from shardwright.transforms.inputs.top_folders import shown
+from shardwright.transforms.inputs.input_files import shown
+from shardwright.transforms.inputs.source import ImageRow, Rows, SourceRequest, image_references
 from shardwright.transforms.references import BATCH_ROWS, picture_columns, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -16,8 +17,14 @@ from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.columns import said_kinds
 from shardwright.transforms.inputs.detection import refuse_image_options
-from shardwright.transforms.inputs.formats.record_columns import URI, RecordColumns, infer_columns
-from shardwright.transforms.inputs.formats.record_forms import SAMPLE_RECORDS, Record, records_of
+from shardwright.transforms.inputs.formats.record_columns import (
+    SAMPLE_RECORDS,
+    URI,
+    Record,
+    RecordColumns,
+    infer_columns,
+    records_of,
+)
 from shardwright.transforms.inputs.input_files import InputFile
 from shardwright.transforms.inputs.rows import RawRows, RowsSource, columns_of, list_rows
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
@@ -53,6 +60,17 @@ class RecordSource(RowsSource):
         if self.maker and folder.num_bytes_of(f"{name}.parquet") is None:
             _spool_part(self, part, records_of(pickle.loads(self.maker)(int(part))))
         yield from read_listing(folder, name)
+
+    def spool(self, records: Sequence[Any]) -> Rows:
+        """Put the images of some records into a file of the spool, and yield references."""
+        folder = _spool_of(self)
+        # Another name in each attempt: a worker that was given up may still write its file.
+        name = f"{uuid.uuid4().hex}.bin"
+        with folder.open_sink(name, sync=False) as sink:
+            writer = SpoolWriter(folder.path(name), None, sink.write)
+            rows = list(list_records(self, records_of(records), "", writer))
+            writer.flush()
+        yield from rows
 
 
 def open_records(

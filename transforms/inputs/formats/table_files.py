@@ -29,8 +29,7 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.features.lists import plain
 from shardwright.transforms.inputs.columns import check_names, check_width
-from shardwright.transforms.inputs.file_rules import has_image_name
-from shardwright.transforms.inputs.foreign_text import NOT_UTF8, open_text
+from shardwright.transforms.inputs.file_rules import NOT_UTF8, has_image_name, open_text
 from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject, RejectReason
 

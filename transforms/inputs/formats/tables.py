@@ -25,12 +25,14 @@ from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.features.lists import empty_as_null, is_text
-from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.columns import (
+    NOT_A_CLASS,
     ROLE_COLUMNS,
     Columns,
+    as_text,
     canonical_splits,
     check_names,
+    class_texts,
     find_roles,
     folded,
     quoted,
@@ -49,6 +51,7 @@ from shardwright.transforms.inputs.image_paths import (
     SCHEME,
     STORE,
     has_addresses,
+    keep_inside,
     look_up_batch,
     look_up_pictures,
     resolve_paths,
@@ -61,7 +64,6 @@ from shardwright.transforms.inputs.input_files import (
     files_state_splits,
     find_files,
 )
-from shardwright.transforms.inputs.label_values import NOT_A_CLASS, as_text, class_texts
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
     PICTURE_TYPE,

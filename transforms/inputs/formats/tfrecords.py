@@ -33,8 +33,8 @@ from shardwright.transforms.inputs.columns import (
     said_kinds,
 )
 from shardwright.transforms.inputs.file_rules import size_problem
-from shardwright.transforms.inputs.formats.detection_records import DetectionKeys
 from shardwright.transforms.inputs.formats.stated_features import (
+    DetectionKeys,
     RecordStatistics,
     Stated,
     is_sequence_example,

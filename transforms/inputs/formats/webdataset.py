@@ -16,8 +16,7 @@ import pyarrow as pa
 from shardwright.errors import MissingError, UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS, Columns, find_roles
-from shardwright.transforms.inputs.file_rules import Problem, has_image_name
-from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.file_rules import Problem, decode_text, has_image_name
 from shardwright.transforms.inputs.formats.archives import (
     LEAST_LOOK,
     LOOK_BYTES,
@@ -36,10 +35,9 @@ from shardwright.transforms.inputs.formats.archives import (
     until_fault,
 )
 from shardwright.transforms.inputs.formats.tars import TarSource, tar_stem
-from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from shardwright.transforms.inputs.rows import NOT_FITTING, NumberedRow, list_rows, raw_rows
-from shardwright.transforms.inputs.source import Rows, SourceRequest
+from shardwright.transforms.inputs.source import Rows, SourceRequest, in_batches
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.references import ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason
