@@ -86,23 +86,26 @@ For schedulers that pass only named parameters: --input INPUT --output OUTPUT.
 
 
 class OptionParser(argparse.ArgumentParser):
-    """A parser with a short and a long help. The long one loads all input formats to list them.
+    """A parser with a short or a long help. The long one loads all input formats to list them.
 
     Args:
         command: "build" or "plan".
+        is_short: Leave rare options out of the help, to fit two screens.
     """
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, *, is_short: bool) -> None:
         super().__init__(
             prog=f"shardwright {command}",
+            usage=USAGE,
             description=DESCRIPTION[command],
+            epilog=SHORT if is_short else LONG,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,  # abbreviations would capture options of Beam
         )
-        self.add_argument("--help-all", action=_HelpAll, nargs=0, help="show every option and exit")
+        self.add_argument("--help-all", action="help", help="show every option and exit")
         # argparse's own rule, and "-1..1", which is a value, too, not an option.
         self._negative_number_matcher = re.compile(r"-\d+$|-\d*\.\d+$|-\d+\.\.")
-        self.rare: set[str] = set()  # options that `--help` leaves out, to fit two screens
+        self._is_short = is_short
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError in place of argparse's exit, which prints every option first."""
@@ -114,60 +117,36 @@ class OptionParser(argparse.ArgumentParser):
     def add_options(self, declaring: type) -> None:
         """Add the options of a dataclass, group by group."""
         options = list(options_of(declaring))
-        self.rare |= {option.name for option in options if not option.usual}
         for group in dict.fromkeys(option.group for option in options):
             title = group.title
-            target = self.add_argument_group(title, group.description) if title else self
+            description = None if self._is_short else group.description
+            target = self.add_argument_group(title, description) if title else self
             for option in options:
                 flag = "--" + option.name.replace("_", "-")
                 if option.group != group:
                     continue
+                argument = dict(option.argument)
+                if self._is_short and not option.usual:
+                    argument["help"] = argparse.SUPPRESS
                 if option.default is MISSING:
-                    target.add_argument(option.name, **option.argument)
+                    target.add_argument(option.name, **argument)
                 elif option.default is False:
-                    target.add_argument(flag, action="store_true", **option.argument)
+                    target.add_argument(flag, action="store_true", **argument)
                 else:
-                    default = [] if "action" in option.argument else option.default
-                    target.add_argument(flag, default=default, **option.argument)
+                    default = [] if "action" in argument else option.default
+                    target.add_argument(flag, default=default, **argument)
 
     def format_help(self) -> str:
-        """Return the help of the usual options."""
-        formatter = self._get_formatter()
-        formatter.add_usage(USAGE, self._actions, self._mutually_exclusive_groups)
-        formatter.add_text(self.description)
-        for group in self._action_groups:
-            formatter.start_section(group.title)
-            formatter.add_arguments(
-                [one for one in group._group_actions if one.dest not in self.rare]
-            )
-            formatter.end_section()
-        formatter.add_text(SHORT)
-        return formatter.format_help()
-
-    def format_all(self) -> str:
-        """Return the help of every option, and the installed input formats."""
-        # Imported here, because `--help` lists no formats, and they need many modules.
+        """Return the help; a long one lists the installed input formats, too."""
+        if self._is_short:
+            return super().format_help()
+        # Imported here, because formats need many modules.
         from shardwright.transforms.inputs.detection import known_formats
 
         formats = known_formats()
         width = max(map(len, formats))
         listed = "".join(f"  {name:{width}}  {known.summary}\n" for name, known in formats.items())
-        self.epilog = LONG
         return f"{super().format_help()}\ninput formats, in the order of detection\n{listed}"
-
-
-class _HelpAll(argparse.Action):
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        del namespace, values, option_string
-        assert isinstance(parser, OptionParser)
-        print(parser.format_all(), end="")
-        parser.exit()
 
 
 def read_options(declaring: type[_Options], known: argparse.Namespace, **others: Any) -> _Options:
@@ -564,12 +543,12 @@ class BuildArguments:
 def answer_help(command: str, argv: Sequence[str]) -> None:
     """Print the help and exit if it is asked for, before what takes longer is imported."""
     if not {"-h", "--help"}.isdisjoint(argv):
-        make_parser(command).parse_args(["--help"])
+        make_parser(command, is_short=True).parse_args(["--help"])
 
 
-def make_parser(command: str) -> OptionParser:
+def make_parser(command: str, *, is_short: bool = False) -> OptionParser:
     """Return the parser of `build` or `plan`."""
-    parser = OptionParser(command)
+    parser = OptionParser(command, is_short=is_short)
     parser.add_options(BuildArguments)
     if command == "plan":
         parser.add_argument("--json", action="store_true", help="print the plan as JSON")

@@ -21,6 +21,7 @@ from shardwright.format.naming import dataset_name_for, is_generation_folder
 from shardwright.format.schema import ExampleSchema, FeatureKind, Source
 from shardwright.pipelines.options.arguments import (
     BuildArguments,
+    answer_help,
     make_parser,
     read_options,
     split_command_line,
@@ -259,9 +260,6 @@ class BuildOptions(BuildArguments):
         Raises:
             UsageError: The schema does not exist or is invalid.
         """
-        # Late, because the import of the features' code would delay `--help`.
-        from shardwright.pipelines.options.build import read_schema
-
         return None if self.schema is None else read_schema(self.schema, self.storage)
 
     @cached_property
@@ -381,6 +379,7 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         UsageError: An option is invalid; the message has the value, the rule and the fix.
         SystemExit: From argparse: 0 after `--help`.
     """
+    answer_help(command, argv)
     known, beam_args = split_command_line(make_parser(command), argv)
     words = ("shardwright", command, *argv)
     return read_options(BuildOptions, known, beam_args=tuple(beam_args), command=words)

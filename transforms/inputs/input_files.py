@@ -6,7 +6,6 @@ splits or classes, and names of its files may state splits.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -188,22 +187,10 @@ def checked(request: SourceRequest) -> SourceRequest:
         ) from error
     if not is_remote(uri) and not has_wildcard(uri):
         if not os.path.exists(uri):
-            raise UsageError(f"{request.argument} {written} does not exist{_guess(written, uri)}")
+            raise UsageError(f"{request.argument} {written} does not exist: check its spelling")
         if not os.path.isdir(uri) and not os.path.isfile(uri):
             raise UsageError(f"{request.argument} {written} is neither a folder nor a file")
     return replace(request, uri=uri, image_root=root and absolute(root))
-
-
-def _guess(written: str, path: str) -> str:
-    """Return a question that names what is there and is spelled nearly as a missing path, or ""."""
-    folder, name = os.path.split(path.rstrip("/"))
-    try:
-        there = {each.lower(): each for each in os.listdir(folder)}
-    except OSError:
-        return ""
-    found = difflib.get_close_matches(name.lower(), there, 1)
-    beside = os.path.join(os.path.dirname(written.rstrip("/")), there[found[0]]) if found else ""
-    return f"; did you mean {beside}?" if found else ""
 
 
 def find_files(
