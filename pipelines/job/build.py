@@ -306,9 +306,19 @@ def describe_job(
         options.plans_by_content,
     )
     source = detect(request_for(options, spool, read))
-    table = (
-        None if options.labels is None else label_table_of(options, options.labels, source, read)
-    )
+    table = None
+    if options.labels is not None:
+        # Its paths name files of INPUT, so both have the same root.
+        root = options.image_root or source.label_paths_root or options.input
+        columns = {**options.columns, "size": None}
+        kinds = {each.column_name: each.kind for each in read.column_features} if read else {}
+        table = open_label_table(
+            SourceRequest(options.labels, "--labels", columns, options.storage, kinds=kinds),
+            key=options.labels_key,
+            root=absolute(root),
+            folders=source.folders,
+            finder=Objects(),
+        )
     class_names = read_option_classes(options)
     if source.copied_schema is None:
         schema, source, table = choose_schema(options, read, source, table)
@@ -358,22 +368,6 @@ def request_for(
         changes=options.changes,
         top_folders=options.top_folders,
         read_elsewhere={absolute(path): option for option, path in files if path},
-    )
-
-
-def label_table_of(
-    options: BuildOptions, labels: str, source: InputSource, read: ExampleSchema | None
-) -> TableSource:
-    """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
-    root = options.image_root or source.label_paths_root or options.input
-    columns = {**options.columns, "size": None}
-    kinds = {} if read is None else {each.column_name: each.kind for each in read.column_features}
-    return open_label_table(
-        SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds),
-        key=options.labels_key,
-        root=absolute(root),
-        folders=source.folders,
-        finder=Objects(),
     )
 
 

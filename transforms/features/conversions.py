@@ -98,10 +98,6 @@ def _without(values: pa.Array, bad: Mask) -> pa.Array:
     return pc.if_else(pa.array(bad), pa.scalar(None, values.type), values) if bad.any() else values
 
 
-def _mask(found: pa.Array) -> Mask:
-    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
-
-
 def _each(
     values: pa.Array, convert: Callable[[Any], Any], kind: pa.DataType
 ) -> tuple[pa.Array, Mask]:
@@ -111,7 +107,8 @@ def _each(
     encoded = values.dictionary_encode()
     converted = [convert(value) for value in encoded.dictionary.to_pylist()]
     result = pa.array(converted, kind).take(encoded.indices)
-    return result, _mask(pc.and_(result.is_null(), values.is_valid()))
+    bad = pc.and_(result.is_null(), values.is_valid())
+    return result, bad.to_numpy(zero_copy_only=False)
 
 
 def _to_integer(value: Any, low: int, high: int) -> int | None:

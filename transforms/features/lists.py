@@ -131,7 +131,9 @@ def take_apart(column: pa.Array, shape: Shape, separator: str = "") -> Items:
                 column, np.ones(len(column), np.int64), missing, np.zeros(len(column), bool)
             )
         missing |= pc.equal(column, "").fill_null(True).to_numpy(zero_copy_only=False)
-        column = _lists_of_texts(column, separator or _SEPARATOR)
+        texts = column.cast(pa.string()).dictionary_encode()  # each distinct text once
+        parsed = [_parts(text, separator or _SEPARATOR) for text in texts.dictionary.to_pylist()]
+        column = pa.array(parsed, pa.list_(pa.string())).take(texts.indices)
     values, lengths, odd = _flatten(column, shape)
     fixed = math.prod(size for size in shape if size is not None)
     fits = lengths % max(fixed, 1) == 0 if None in shape else lengths == fixed
@@ -165,15 +167,6 @@ def _open_lists(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     if pa.types.is_fixed_size_list(column.type):
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
     return plain(column.flatten()), lengths
-
-
-def _lists_of_texts(column: pa.Array, separator: str) -> pa.Array:
-    """Parse texts as lists, each distinct text once."""
-    texts = column.cast(pa.string()).dictionary_encode()
-    parsed = pa.array(
-        [_parts(text, separator) for text in texts.dictionary.to_pylist()], pa.list_(pa.string())
-    )
-    return parsed.take(texts.indices)
 
 
 def _parts(text: str, separator: str) -> list[str | None]:

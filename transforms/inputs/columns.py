@@ -93,20 +93,6 @@ def class_texts(labels: pa.Array, name: str) -> tuple[pa.Array, npt.NDArray[np.b
     return texts, bad
 
 
-def check_labels(values: pa.Array, name: str) -> None:
-    """Check that the first values of the column of `--label-column` can be labels.
-
-    Raises:
-        BuildError: They have another type, or one is a number with a fraction.
-    """
-    texts, bad = class_texts(values, name)
-    if bad.any():
-        raise BuildError(
-            f"column {name!r} holds {texts.filter(pa.array(bad))[0]}, and labels are classes: "
-            "leave --label-column out, and the column becomes a feature of numbers"
-        )
-
-
 def can_be_classes(values: pa.Array) -> bool:
     """Return whether a column with these first values may hold labels, and no fractions."""
     values = plain(values)
@@ -340,7 +326,12 @@ def find_roles(
             )
         roles[role] = column
         if column is not None and role == "label":
-            check_labels(sample.column(column), column)
+            labels, bad = class_texts(sample.column(column), column)
+            if bad.any():
+                raise BuildError(
+                    f"column {column!r} holds {labels.filter(pa.array(bad))[0]}, and labels are "
+                    "classes: leave --label-column out, and the column becomes a feature of numbers"
+                )
         elif column is not None and role == "size":
             if not pa.types.is_integer(types[column]):
                 raise BuildError(

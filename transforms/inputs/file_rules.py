@@ -247,12 +247,8 @@ class Companions(NamedTuple):
         return sorted({*self.named.get(extension, ()), *in_folders})
 
 
-def image_key(path: str) -> tuple[str, ...]:
-    """Return what an image and its label file share: folders, without `KIND_FOLDERS`, and stem."""
-    return _key(path, KIND_FOLDERS)
-
-
-def _key(path: str, left_out: Collection[str]) -> tuple[str, ...]:
+def image_key(path: str, left_out: Collection[str] = KIND_FOLDERS) -> tuple[str, ...]:
+    """Return what an image and its label file share: folders, but those left out, and stem."""
     *folders, name = path.split("/")
     return (
         *(folder for folder in folders if folder.lower() not in left_out),
@@ -280,7 +276,7 @@ def _masks_of(images: Sequence[str]) -> list[str]:
     left_out = KIND_FOLDERS | _MASK_FOLDERS
     found, plain = [], set()
     for path in images:
-        *folders, stem = _key(path, left_out)
+        *folders, stem = image_key(path, left_out)
         bare = _MASK_ENDING.sub("", stem)
         in_folder = not _MASK_FOLDERS.isdisjoint(path.lower().split("/")[:-1])
         if in_folder or bare != stem:

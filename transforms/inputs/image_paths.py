@@ -329,22 +329,17 @@ def _look_up_one(
 def _missing(uri: str, detail: str, folder: str, storage: StorageOptions) -> Problem:
     """Return the problem of a missing file, with where it was looked for, or the likely cause."""
     below = f"{redact(folder).rstrip('/')}/"
-    near = _name_near(uri, storage)
+    above, _, name = uri.rpartition("/")
+    near = _names_in(above, storage).get(_as_copied(name), "")
     if "\\" in uri.removeprefix(below):
         detail += ": write / in place of the backslashes of its path"
     elif near:
-        detail += f": {near} is there, so correct its name"
+        accents = " with accents as other code points (NFC, NFD)"
+        accents *= normalize("NFC", near) == normalize("NFC", name)
+        detail += f": `{near}`{accents} is there, so correct its name"
     elif uri.startswith(below):
         detail += f" below {below}: give --image-root, the folder that relative paths start from"
     return RejectReason.MISSING_FILE, detail
-
-
-def _name_near(uri: str, storage: StorageOptions) -> str:
-    """Return an image's name in a missing file's folder that differs as copied names do, or ""."""
-    above, _, name = uri.rpartition("/")
-    found = _names_in(above, storage).get(_as_copied(name), "")
-    is_same = normalize("NFC", found) == normalize("NFC", name)
-    return found and f"`{found}`" + " with accents as other code points (NFC, NFD)" * is_same
 
 
 @functools.lru_cache(maxsize=16)

@@ -79,9 +79,5 @@ class SpoolRecords(beam.PTransform):
         return (
             records
             | "Batch" >> beam.BatchElements(_FEWEST_RECORDS, _MOST_RECORDS)  # list of records
-            | "Spool" >> Route(_spool, pa.RecordBatch, source=self._source)
+            | "Spool" >> Route(self._source.spool, pa.RecordBatch)
         )  # references, any order
-
-
-def _spool(records: Sequence[Any], *, source: Records) -> Rows:
-    return source.spool(records)

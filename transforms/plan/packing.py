@@ -288,7 +288,10 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
     """Return the bytes of each record known before images are read, int64 [rows]."""
     # Columns of copied records are not read. Without lists and texts the sizes are known all the
     # same, and a copied dataset has the shards of a new one; with them, the index has the sizes.
-    if ORIGIN in batch.schema.names and _size_varies(batch.schema):
+    types = (batch.schema.field(name).type for name in extra_columns(batch.schema))
+    if ORIGIN in batch.schema.names and not all(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types
+    ):
         return pc.struct_field(batch.column(ORIGIN), "length")
     sizes = pc.binary_length(batch.column("id")).to_numpy(zero_copy_only=False).astype(np.int64)
     sizes += np.array(record_bytes(batch), np.int64) + RECORD_OVERHEAD_BYTES
@@ -297,12 +300,6 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
         if name.startswith(EXTRA_PREFIX) and column.type != PICTURE_TYPE:
             sizes += len(name) + _value_bytes(column)
     return pa.array(sizes)
-
-
-def _size_varies(schema: pa.Schema) -> bool:
-    """Return whether extra columns hold more than one number each."""
-    types = (schema.field(name).type for name in extra_columns(schema))
-    return not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types)
 
 
 def _value_bytes(column: pa.Array) -> NDArray[np.int64] | int:

@@ -134,11 +134,6 @@ def picture_bytes(value: Any, *, is_mask: bool = False) -> bytes | None:
     )
 
 
-def picture_path(value: Any) -> str | None:
-    """Return the path of a simple value that is one, or None."""
-    return os.fspath(value) if isinstance(value, str | os.PathLike) else None
-
-
 def column_value(value: Any, *, as_lists: bool) -> Any:
     """Return a simple value as Arrow takes it.
 
@@ -590,23 +585,15 @@ def _picture_columns(
     pictures = {name for name in columns if said.get(name) in PICTURES}
     if find_images:
         pictures |= {name for name in columns.keys() - said if any(map(is_picture, columns[name]))}
-        pictures = pictures or set(_usual_columns(columns, said)[:1])
+    if find_images and not pictures:
+        # Those with paths, then undeclared ones: a wrong value under a usual name is an error.
+        by_lower = {name.strip().lower(): name for name in columns}
+        usual = [by_lower[name] for name in ROLE_COLUMNS["image"] if name in by_lower]
+        paths = [name for name in usual if any(isinstance(value, str) for value in columns[name])]
+        pictures = {*[*paths, *(name for name in usual if name not in said)][:1]}
     for name in pictures:
         _check_pictures(name, columns[name])
     return pictures
-
-
-def _usual_columns(
-    columns: Mapping[str, Sequence[Any]], said: Mapping[str, FeatureKind]
-) -> list[str]:
-    """Return the columns whose names are usual for images: those with paths, then undeclared ones.
-
-    So a wrong value under such a name is an error that names the key.
-    """
-    by_lower = {name.strip().lower(): name for name in columns}
-    usual = [by_lower[name] for name in ROLE_COLUMNS["image"] if name in by_lower]
-    paths = [name for name in usual if any(isinstance(value, str) for value in columns[name])]
-    return [*paths, *(name for name in usual if name not in said)]
 
 
 def _check_pictures(name: str, values: Sequence[Any]) -> None:
@@ -641,7 +628,8 @@ def _pictures(
         if isinstance(result, ValueError)
     }
     data = (None if isinstance(result, ValueError) else result for result in encoded)
-    return list(zip(data, map(picture_path, values), strict=True)), faults
+    paths = (os.fspath(value) if isinstance(value, str | os.PathLike) else None for value in values)
+    return list(zip(data, paths, strict=True)), faults
 
 
 def _encoded(value: Any, is_mask: bool) -> bytes | ValueError | None:

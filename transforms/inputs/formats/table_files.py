@@ -314,7 +314,8 @@ def _csv_texts(
                     detail = f"{told}: {redact(by.join(row))[:200]!r}"
                     bad_lines.append(Reject("", path, RejectReason.BAD_VALUE, detail))
                 fitting = [row for row in rows if len(row) == len(names)] if bad else rows
-                yield _texts(fitting, names)
+                texts = zip(*fitting, strict=True) if fitting else [()] * len(names)
+                yield pa.RecordBatch.from_arrays([pa.array(t, pa.string()) for t in texts], names)
         except csv.Error as error:
             raise BuildError(
                 f"cannot read the table {path}: {error}, in the row that ends in line "
@@ -329,11 +330,6 @@ def _num_chars(texts: Iterable[str]) -> int:
 def _size_of(rows: Sequence[Sequence[str]]) -> int:
     """Return the approximate bytes of rows of Python texts."""
     return _num_chars(chain.from_iterable(rows)) + _VALUE_BYTES * len(rows) * len(rows[0])
-
-
-def _texts(rows: Sequence[Sequence[str]], names: Sequence[str]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return pa.RecordBatch.from_arrays([pa.array(one, pa.string()) for one in columns], names)
 
 
 def _delimiter(header: str, kind: str, path: str) -> str:

@@ -70,6 +70,7 @@ from shardwright.transforms.references import (
     extra_name,
     keep_rows,
     reject_rows,
+    rows_left,
     set_column,
 )
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -413,7 +414,8 @@ def table_of(
         image_root=request.image_root,
         may_lack_images=request.may_lack_images,
         files=tuple(files),
-        num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
+        num_bytes=sum(files_of(one, request.storage).num_bytes_of(one) or 0 for one in paths)
+        * (_PACKED if kind == "parquet" or paths[0].lower().endswith(".gz") else 1),
         structs=finder.in_cells(schema, request.kinds) if finder and has_images else None,
     )
     if table.split is None:
@@ -447,12 +449,6 @@ def _format_of(request: SourceRequest, path: str) -> str:
         f"{request.argument} {path} is a file without a table's extension ({_ENDINGS}); "
         f"give a folder or a table{hint}"
     )
-
-
-def _num_bytes(path: str, kind: str, storage: StorageOptions) -> int:
-    """Return the approximate bytes of a table's rows in memory, where compressed files grow."""
-    packed = kind == "parquet" or path.lower().endswith(".gz")
-    return (files_of(path, storage).num_bytes_of(path) or 0) * (_PACKED if packed else 1)
 
 
 def list_table(table: TableLayout, *names: str) -> Rows:
@@ -645,9 +641,7 @@ def with_pictures(
                 keep[row] = False
                 yield Reject(batch.column("id")[row].as_py(), uri, reason, f"{name}: {detail}")
         batch = set_column(batch, extra_name(name), pa.array(places, PICTURE_TYPE))
-    batch = keep_rows(batch, keep)
-    if batch.num_rows:
-        yield batch
+    yield from rows_left(batch, keep)
 
 
 def escaped(text: str) -> str:

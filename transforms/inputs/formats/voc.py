@@ -421,7 +421,10 @@ class VocSource(LabelTree):
         for base, folder in inside:
             if folder.lower() == _LISTS:
                 main = f"{base}/{folder}/Main"
-                lists = _lists(look_in(main).files)
+                there = {name.lower(): name for name in look_in(main).files}
+                lists = {there[one]: split for one, split in SPLIT_LISTS.items() if one in there}
+                if _WHOLE_LIST in there and {*lists.values()} <= {"test"}:
+                    lists[there[_WHOLE_LIST]] = "train"
                 below = main.removeprefix(request.uri).lstrip("/")
                 places |= {f"{below}/{name}": split for name, split in lists.items()}
         of_folders = not places and has_split_folders(request, bases[0])
@@ -450,15 +453,6 @@ class VocSource(LabelTree):
         """Return what a file is; a mask is no image."""
         is_own = not _OWN_FOLDERS.isdisjoint(path.lower().split("/")[:-1])
         return KNOWN if is_own and path not in self.places else super(VocSource, self).kind_of(path)
-
-
-def _lists(names: Sequence[str]) -> dict[str, str]:
-    """Return the lists of splits among the files of ImageSets/Main, and their splits."""
-    there = {name.lower(): name for name in names}
-    found = {there[name]: split for name, split in SPLIT_LISTS.items() if name in there}
-    if _WHOLE_LIST in there and {*found.values()} <= {"test"}:
-        found[there[_WHOLE_LIST]] = "train"
-    return found
 
 
 def _bases(request: SourceRequest) -> list[str]:
