@@ -27,10 +27,9 @@ from shardwright.transforms.inputs.formats.record_columns import (
     infer_columns,
     is_picture,
     picture_bytes,
-    records_of,
     simple_value,
 )
-from shardwright.transforms.inputs.formats.records import open_records, spool_records
+from shardwright.transforms.inputs.formats.records import open_records, records_of, spool_records
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import png_of
 from tests.support.helpers import rejects_of
