@@ -26,7 +26,7 @@ from systems import shardwright_command
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.format.splits import ShardInfo, SplitInfo
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 
 MAX_BUILD_BYTES, MAX_FILES, MAX_THREADS = 2 * 10**9, 256, 64

@@ -29,9 +29,12 @@ from PIL import Image, ImageOps
 
 from benchmarks.photos import render_photo, sample_photographs
 from shardwright.images.perceptual_hash import hash_image
-from shardwright.transforms.near_duplicates.groups import collapse, join_pairs
-from shardwright.transforms.near_duplicates.hash_files import hash_picture
-from shardwright.transforms.near_duplicates.pairs import find_pairs
+from shardwright.transforms.near_duplicates.groups import (
+    collapse,
+    find_pairs,
+    hash_picture,
+    join_pairs,
+)
 
 DISTANCE = 3
 WIDTH, HEIGHT = 256, 192

@@ -26,12 +26,11 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.file_rules import NO_IMAGE_NAME
 from shardwright.transforms.output_state import Clearance, OutputRequest
-from shardwright.transforms.plan.packing import Layout, ShardCuts
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import Layout, ShardCuts, ShardPlan
 from shardwright.transforms.publish.companions import TfdsFiles
 from shardwright.transforms.publish.publication import Publication
 from shardwright.transforms.publish.publish_dataset import PublishDataset

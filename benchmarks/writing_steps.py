@@ -19,14 +19,14 @@ import pyarrow as pa
 from google_crc32c import value
 
 from shardwright.format.naming import ShardName
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.features.rows import index_labels
 from shardwright.transforms.images.checks import check_image
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.source import SourceRequest
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.references import from_ipc, to_ipc
 from shardwright.transforms.write.examples import ExampleEncoder
 from shardwright.transforms.write.image_reads import ImageLocation, read_local_image

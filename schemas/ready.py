@@ -1,4 +1,9 @@
-"""Ready-made schemas: a row for each name that `--schema` takes."""
+"""Ready-made schemas: a row for each name that `--schema` takes.
+
+Feature names of images with one class label each are TFDS's (`image`, `label`, `id`), or those of
+TensorFlow Model Garden's readers (`official/vision/dataloaders/tf_example_decoder.py`:
+`image/encoded`, `image/class/label`, ...).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,34 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.schemas.image_classification import FEATURE_NAMES
+
+_TFDS = (
+    Feature("image", FeatureKind.IMAGE, Source.IMAGE),
+    Feature("id", FeatureKind.TEXT, Source.ID),
+    Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL),
+)
+_MODEL_GARDEN = (
+    Feature("image/encoded", FeatureKind.IMAGE, Source.IMAGE),
+    Feature("image/filename", FeatureKind.TEXT, Source.ID),
+    Feature("image/format", FeatureKind.TEXT, Source.FORMAT),
+    Feature("image/height", FeatureKind.INT64, Source.HEIGHT),
+    Feature("image/width", FeatureKind.INT64, Source.WIDTH),
+    Feature("image/class/label", FeatureKind.CLASS_LABEL, Source.LABEL),
+    Feature("image/class/text", FeatureKind.TEXT, Source.LABEL_TEXT),
+)
+FEATURE_NAMES: Mapping[str, tuple[Feature, ...]] = {"tfds": _TFDS, "model-garden": _MODEL_GARDEN}
+
+
+def image_classification(
+    *, feature_names: str = "tfds", extras: tuple[Feature, ...] = ()
+) -> ExampleSchema:
+    """Return the schema of labeled images; `with_class_names` completes it, or removes the label.
+
+    Args:
+        feature_names: "tfds" or "model-garden".
+        extras: The user's own features.
+    """
+    return ExampleSchema((*FEATURE_NAMES[feature_names], *extras))
 
 
 class ReadySchema(NamedTuple):

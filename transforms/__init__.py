@@ -35,16 +35,14 @@ if TYPE_CHECKING:
     from shardwright.transforms.features.encode_features import EncodeFeatures
     from shardwright.transforms.images.options import EncodeOptions
     from shardwright.transforms.inputs.detection import detect_source
-    from shardwright.transforms.inputs.formats.spool_records import SpoolRecords
-    from shardwright.transforms.inputs.list_images import ListImages
+    from shardwright.transforms.inputs.list_images import ListImages, SpoolRecords
     from shardwright.transforms.inputs.source import SourceRequest
     from shardwright.transforms.labels.join_labels import JoinLabels
     from shardwright.transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
-    from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+    from shardwright.transforms.near_duplicates.groups import NearDuplicateOptions
     from shardwright.transforms.output_state import OutputRequest
-    from shardwright.transforms.plan.estimate_sizes import EstimateSizes
     from shardwright.transforms.plan.packing import ShardPolicy
-    from shardwright.transforms.plan.plan_shards import PlanShards
+    from shardwright.transforms.plan.plan_shards import EstimateSizes, PlanShards
     from shardwright.transforms.publish.companions import TfdsFiles
     from shardwright.transforms.publish.near_duplicates import NearDuplicateList
     from shardwright.transforms.publish.publication import Companion, Publication
@@ -54,8 +52,7 @@ if TYPE_CHECKING:
     from shardwright.transforms.reject_limits import RejectLimits
     from shardwright.transforms.rejects import Reject, RejectReason
     from shardwright.transforms.routing import Route
-    from shardwright.transforms.splits.assign_splits import AssignSplits
-    from shardwright.transforms.splits.draw_splits import DrawSplits
+    from shardwright.transforms.splits.assign_splits import AssignSplits, DrawSplits
     from shardwright.transforms.splits.list_splits import ListSplits
     from shardwright.transforms.splits.split_rules import parse_split
     from shardwright.transforms.user_code import Record, RejectRecord
@@ -71,16 +68,16 @@ if TYPE_CHECKING:
 # plan made without a graph needs no Beam.
 _MODULES = {
     "ListImages": "inputs.list_images",
-    "SpoolRecords": "inputs.formats.spool_records",
+    "SpoolRecords": "inputs.list_images",
     "JoinLabels": "labels.join_labels",
     "DropDuplicates": "duplicates.drop_duplicates",
     "FindNearDuplicates": "near_duplicates.find_near_duplicates",
     "FindChanges": "changes.find_changes",
     "AssignSplits": "splits.assign_splits",
-    "DrawSplits": "splits.draw_splits",
+    "DrawSplits": "splits.assign_splits",
     "ListSplits": "splits.list_splits",
     "EncodeFeatures": "features.encode_features",
-    "EstimateSizes": "plan.estimate_sizes",
+    "EstimateSizes": "plan.plan_shards",
     "PlanShards": "plan.plan_shards",
     "ClearOutput": "write.clear_output",
     "WriteShards": "write.write_shards",
@@ -91,7 +88,7 @@ _MODULES = {
     "Companion": "publish.publication",
     "EncodeOptions": "images.options",
     "NearDuplicateList": "publish.near_duplicates",
-    "NearDuplicateOptions": "near_duplicates.options",
+    "NearDuplicateOptions": "near_duplicates.groups",
     "OutputRequest": "output_state",
     "Publication": "publish.publication",
     "Record": "user_code",

@@ -18,15 +18,14 @@ from shardwright.format.notes import free_generation
 from shardwright.format.versions import number_of, read_version, version_numbers
 from shardwright.pipelines.job.build import BuildJob, Detect, prepare_job
 from shardwright.pipelines.job.schema import read_option_classes
-from shardwright.pipelines.local.build import build_here
-from shardwright.pipelines.local.plan import LocalShards
+from shardwright.pipelines.local.build import LocalShards, build_here
 from shardwright.pipelines.options.build import BuildOptions
 from shardwright.pipelines.runners.beam_options import is_local
 from shardwright.sizes import counted
 from shardwright.transforms.changes.known_files import write_known
 from shardwright.transforms.changes.known_records import KnownRecords, read_known
 from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
-from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import FeatureHashes
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.formats.tables import TableSource
 from shardwright.transforms.output_state import differences

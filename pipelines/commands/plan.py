@@ -19,9 +19,14 @@ from shardwright.pipelines.commands.results import (
     run_command,
     say_rejects,
 )
-from shardwright.pipelines.job.build import BuildJob, describe_job
-from shardwright.pipelines.job.classes import class_lines, class_names_of, classes_from
-from shardwright.pipelines.local.plan import BuildState, LocalPlan, plan_locally
+from shardwright.pipelines.job.build import (
+    BuildJob,
+    class_lines,
+    class_names_of,
+    classes_from,
+    describe_job,
+)
+from shardwright.pipelines.local.build import BuildState, LocalPlan, plan_locally
 from shardwright.pipelines.options.arguments import make_parser
 from shardwright.pipelines.options.build import parse_options
 from shardwright.pipelines.runners.beam_options import LOCAL_RUNNER, is_local, runner_of

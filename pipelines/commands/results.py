@@ -158,7 +158,7 @@ def say_result(job: BuildJob, seconds: float) -> None:
             f"{split.name}: {counted(split.num_records, 'record')}, "
             f"{counted(len(split.shards), 'shard')}, {show_bytes(split.num_bytes)}"
         )
-    from shardwright.pipelines.job.classes import class_lines  # late, for wrong options
+    from shardwright.pipelines.job.build import class_lines  # late, for wrong options
 
     for line in class_lines(job, manifest.schema):
         say(line)

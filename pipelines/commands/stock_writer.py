@@ -18,7 +18,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format import naming
 from shardwright.pipelines.job.build import BuildJob
 from shardwright.pipelines.job.graph import plan_graph
-from shardwright.pipelines.local.plan import BuildState, plan_locally
+from shardwright.pipelines.local.build import BuildState, plan_locally
 from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.terminal import say
 from shardwright.transforms.output_state import Clearance

@@ -32,16 +32,13 @@ from shardwright.pipelines.options.python import (
     record_options,
 )
 from shardwright.terminal import say
-from shardwright.transforms.inputs.formats.record_forms import (
-    SAMPLE_RECORDS,
-    Record,
-    records_of,
-    simple_record,
-)
+from shardwright.transforms.inputs.formats.record_columns import SAMPLE_RECORDS, Record
 from shardwright.transforms.inputs.formats.records import (
     RecordSource,
     forget_records,
     open_records,
+    records_of,
+    simple_record,
     spool_records,
 )
 from shardwright.transforms.inputs.source import InputSource, SourceRequest

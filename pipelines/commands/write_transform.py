@@ -15,9 +15,8 @@ from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.job.graph import build_graph
 from shardwright.pipelines.options.python import PYTHON_ERRORS, Split, record_options
 from shardwright.transforms.features.lists import value_type
-from shardwright.transforms.inputs.formats.record_forms import simple_record
-from shardwright.transforms.inputs.formats.records import RecordSource, open_records
-from shardwright.transforms.inputs.formats.spool_records import SpoolRecords
+from shardwright.transforms.inputs.formats.records import RecordSource, open_records, simple_record
+from shardwright.transforms.inputs.list_images import SpoolRecords
 
 # What a pipeline's options say about its workers, beside the runner.
 _OF_WORKERS = (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,28 +13,30 @@ from functools import cached_property, partial
 from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
-from shardwright.format.schema import POSITIONS, WORDS, ExampleSchema, Source
+from shardwright.format.schema import POSITIONS, WORDS, ExampleSchema, Feature, Source
 from shardwright.pipelines.job.schema import (
     as_encoded,
     choose_schema,
     read_option_classes,
     refuse_options,
 )
-from shardwright.pipelines.options.build import BuildOptions, provenance_of
-from shardwright.pipelines.options.schema import with_given_names
+from shardwright.pipelines.options.build import BuildOptions, provenance_of, with_given_names
 from shardwright.pipelines.runners.beam_options import is_local, num_processes
 from shardwright.schemas.ready import OBJECTS, READY_SCHEMAS, WITHOUT_IMAGE
+from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_files import KnownFile
-from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import FeatureHashes
 from shardwright.transforms.features.vocabularies import VocabularyRules, indexed_features
 from shardwright.transforms.images.options import EncodeOptions, Overlays
 from shardwright.transforms.inputs.boxes import AREA, SEGMENTATION
+from shardwright.transforms.inputs.boxes import LABEL as OBJECT_LABEL
 from shardwright.transforms.inputs.detection import detect_source
 from shardwright.transforms.inputs.folder_contents import FolderListings, has_wildcard
 from shardwright.transforms.inputs.formats.box_tables import Objects
 from shardwright.transforms.inputs.formats.tables import TableSource, open_label_table
+from shardwright.transforms.inputs.input_files import shown
 from shardwright.transforms.inputs.source import MAIN_IMAGE, InputSource, SourceRequest
 from shardwright.transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from shardwright.transforms.output_state import OutputRequest, check_output
@@ -42,9 +46,8 @@ from shardwright.transforms.publish.fail_on import FailOnCheck
 from shardwright.transforms.publish.near_duplicates import NearDuplicateList
 from shardwright.transforms.publish.publication import Publication
 from shardwright.transforms.publish.report_file import Report
-from shardwright.transforms.splits.draws import SplitDraw
 from shardwright.transforms.splits.split_lists import SplitLists
-from shardwright.transforms.splits.split_rules import SplitRule, rule_for_additions
+from shardwright.transforms.splits.split_rules import SplitDraw, SplitRule, rule_for_additions
 from shardwright.transforms.versions.additions import Append, KnownDataset, check_gone
 from shardwright.transforms.write.clearance import PlanCheck
 from shardwright.transforms.write.copied_records import CopiedRecords
@@ -303,9 +306,19 @@ def describe_job(
         options.plans_by_content,
     )
     source = detect(request_for(options, spool, read))
-    table = (
-        None if options.labels is None else label_table_of(options, options.labels, source, read)
-    )
+    table = None
+    if options.labels is not None:
+        # Its paths name files of INPUT, so both have the same root.
+        root = options.image_root or source.label_paths_root or options.input
+        columns = {**options.columns, "size": None}
+        kinds = {each.column_name: each.kind for each in read.column_features} if read else {}
+        table = open_label_table(
+            SourceRequest(options.labels, "--labels", columns, options.storage, kinds=kinds),
+            key=options.labels_key,
+            root=absolute(root),
+            folders=source.folders,
+            finder=Objects(),
+        )
     class_names = read_option_classes(options)
     if source.copied_schema is None:
         schema, source, table = choose_schema(options, read, source, table)
@@ -358,22 +371,6 @@ def request_for(
     )
 
 
-def label_table_of(
-    options: BuildOptions, labels: str, source: InputSource, read: ExampleSchema | None
-) -> TableSource:
-    """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
-    root = options.image_root or source.label_paths_root or options.input
-    columns = {**options.columns, "size": None}
-    kinds = {} if read is None else {each.column_name: each.kind for each in read.column_features}
-    return open_label_table(
-        SourceRequest(labels, "--labels", columns, options.storage, kinds=kinds),
-        key=options.labels_key,
-        root=absolute(root),
-        folders=source.folders,
-        finder=Objects(),
-    )
-
-
 def label_source(source: InputSource, table: TableSource | None) -> InputSource:
     """Return the facts about where labels come from: the label table if it has such a column."""
     return source if table is None or table.layout.label is None else table
@@ -416,3 +413,69 @@ def _links_below(folder: str, seen: set[str]) -> Iterator[str]:
                 yield entry.path
             if entry.is_dir():
                 yield from _links_below(entry.path, seen)
+
+
+_CLASS_FOLDERS = "put the images of each class in a folder of their own below INPUT"
+
+
+def class_lines(job: BuildJob, schema: ExampleSchema) -> Iterator[str]:
+    """Yield the number, first names and rule of the classes, and a warning without any choice.
+
+    Args:
+        job: The build.
+        schema: Its features with all class names.
+    """
+    names = class_names_of(schema)
+    if names:
+        given = ", named by --class-names" if job.options.class_names is not None else ""
+        rule = classes_from(job, schema)
+        yield f"{counted(len(names), 'class')}: {shown(names)}; from {rule}{given}"
+    if schema.label is not None and len(names) == 1:
+        yield f"warning: every image has the label {names[0]!r}: {_fix(job, names[0])}"
+    by_look = defaultdict(list)
+    for name in names:
+        letters = unicodedata.normalize("NFKC", name).casefold().split()
+        # Such as spaces without width, which nobody sees.
+        seen = (sign for sign in "".join(letters) if unicodedata.category(sign) != "Cf")
+        by_look["".join(seen)].append(name)
+    if alike := [name for look in by_look.values() if len(look) > 1 for name in look]:
+        yield (
+            "warning: classes that differ only in case, width, spaces or invisible characters: "
+            f"{shown([repr(name) for name in alike])}; if two are one class, give them one name"
+        )
+    # A user may expect labels: not of a dataset's copy, captions or a schema.
+    source = job.source
+    has_others = source.columns is None and bool(source.features)
+    is_default = job.options.schema is None and source.copied_schema is None
+    if not names and is_default and job.schema.label is not None and not has_others:
+        yield f"warning: no image has a label: {_fix(job)}"
+
+
+def class_names_of(schema: ExampleSchema) -> tuple[str, ...]:
+    """Return the names of the classes: of the label, of objects, or of the only such feature."""
+    feature = _feature_of(schema)
+    return () if feature is None else schema.names_of(feature)
+
+
+def _feature_of(schema: ExampleSchema) -> Feature | None:
+    objects = (feature for feature in schema.features if feature.name == OBJECT_LABEL)
+    return schema.main_classes or next(objects, None)
+
+
+def classes_from(job: BuildJob, schema: ExampleSchema) -> str:
+    """Return where the classes come from: "" without any."""
+    feature, source = _feature_of(schema), label_source(job.source, job.label_table)
+    if feature is None:
+        return ""
+    if source.columns is not None and feature is not schema.label:
+        return f"column {feature.column_name!r}"
+    return f"{source.labels_from}{' of --labels' * (source is job.label_table)}"
+
+
+def _fix(job: BuildJob, only: str = "") -> str:
+    """Return how to give labels, if there are none or `only` one."""
+    source = label_source(job.source, job.label_table)
+    if source.columns is not None:
+        return "name the column of the labels with --label-column"
+    deeper = f"if the classes are the folders in {only}/, give that as INPUT; else " if only else ""
+    return f"{deeper}{_CLASS_FOLDERS}, or give a table with --labels"

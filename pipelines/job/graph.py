@@ -24,12 +24,10 @@ from shardwright.transforms.near_duplicates.find_near_duplicates import (
     FindNearDuplicates,
     NearDuplicates,
 )
-from shardwright.transforms.plan.estimate_sizes import EstimateSizes
-from shardwright.transforms.plan.plan_shards import PlanShards
+from shardwright.transforms.plan.plan_shards import EstimateSizes, PlanShards
 from shardwright.transforms.publish.publish_dataset import PublishDataset
 from shardwright.transforms.routing import Routed
-from shardwright.transforms.splits.assign_splits import AssignSplits
-from shardwright.transforms.splits.draw_splits import DrawSplits
+from shardwright.transforms.splits.assign_splits import AssignSplits, DrawSplits
 from shardwright.transforms.splits.list_splits import ListSplits
 from shardwright.transforms.splits.split_lists import read_lists, stated_splits
 from shardwright.transforms.versions.commit_version import CommitVersion

@@ -20,10 +20,10 @@ from shardwright.pipelines.options.build import BuildOptions
 from shardwright.schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS, WITHOUT_IMAGE
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
-from shardwright.transforms.features.column_types import check_column, check_computed
+from shardwright.transforms.features.columns import check_column, check_computed
 from shardwright.transforms.features.vocabularies import read_class_names
 from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.file_rules import decode_text
 from shardwright.transforms.inputs.formats.tables import TableSource
 from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.options import given_options

@@ -9,15 +9,17 @@ from typing import Any, NoReturn
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema
-from shardwright.pipelines.options.arguments import BuildArguments, make_parser
-from shardwright.pipelines.options.build import BuildOptions
-from shardwright.pipelines.options.parser import read_options, split_command_line
-from shardwright.pipelines.options.schema import checked_schema
+from shardwright.pipelines.options.arguments import (
+    BuildArguments,
+    make_parser,
+    read_options,
+    split_command_line,
+)
+from shardwright.pipelines.options.build import BuildOptions, checked_schema
 from shardwright.python_errors import PythonErrors
 from shardwright.schemas.ready import READY_SCHEMAS
 from shardwright.terminal import say
-from shardwright.transforms.inputs.formats.record_columns import hold_images
-from shardwright.transforms.inputs.formats.record_forms import Record
+from shardwright.transforms.inputs.formats.record_columns import Record, hold_images
 from shardwright.transforms.options import options_of
 from shardwright.transforms.splits.split_rules import parse_split
 

@@ -38,17 +38,16 @@ from shardwright.format.schema import Source
 from shardwright.format.splits import ShardInfo
 from shardwright.format.superseded import as_stored
 from shardwright.pipelines.job.build import BuildJob
-from shardwright.pipelines.local.plan import LocalShards
+from shardwright.pipelines.local.build import LocalShards
 from shardwright.pipelines.local.references import LocalReferences
 from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.terminal import join_lines
 from shardwright.transforms.changes.schema_differences import known_vocabularies
 from shardwright.transforms.features.vocabularies import Vocabularies
-from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+from shardwright.transforms.near_duplicates.groups import NearDuplicateOptions
 from shardwright.transforms.output_state import Clearance, plan_json
-from shardwright.transforms.plan.packing import ORDER_KEY, sort_bucket, spread
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ORDER_KEY, ShardPlan, sort_bucket, spread
 from shardwright.transforms.promotion import remove_outputs
 from shardwright.transforms.publish.companions import companion_files
 from shardwright.transforms.publish.near_duplicates import list_near_duplicates

@@ -13,9 +13,8 @@ from shardwright.errors import UsageError
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest
 from shardwright.pipelines.job.build import BuildJob, describe_job
-from shardwright.pipelines.options.arguments import make_parser
+from shardwright.pipelines.options.arguments import make_parser, parse_words, read_options
 from shardwright.pipelines.options.build import BuildOptions
-from shardwright.pipelines.options.parser import parse_words, read_options
 from shardwright.pipelines.options.python import INPUT as PYTHON_RECORDS
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import Folder

@@ -33,7 +33,7 @@ _ADVICE = "copy the dataset again, or run `shardwright repair` on it"
 # ends with, too. A record without an image has no image bytes, and nulls for format, width and
 # height.
 # `features` is a hash of what the record was planned with besides its image (see
-# `shardwright.transforms.features.feature_hashes`). A `--transform` function gives its results ids
+# `shardwright.transforms.features.rows`). A `--transform` function gives its results ids
 # that begin with that of their input; `suffix` is how many characters longer they are.
 INDEX_SCHEMA = pa.schema(
     [

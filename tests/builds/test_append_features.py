@@ -23,7 +23,7 @@ from shardwright.pipelines.local.build import build_here
 from shardwright.pipelines.options.build import parse_options
 from shardwright.pipelines.runners.run import run_pipeline
 from shardwright.storage.folder import Folder
-from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import FeatureHashes
 from tests.support.build_helpers import png_of
 from tests.support.schema_tables import mask_of
 

@@ -14,7 +14,7 @@ from apache_beam.runners.portability import prism_runner
 from shardwright.pipelines.commands.stock_writer import stock_graph
 from shardwright.pipelines.job.build import prepare_job
 from shardwright.pipelines.job.graph import build_graph
-from shardwright.pipelines.local.plan import plan_locally
+from shardwright.pipelines.local.build import plan_locally
 from shardwright.pipelines.options.build import parse_options
 from shardwright.pipelines.runners import run as running
 from tests.support.build_helpers import build, hashes_of, make_images

@@ -16,7 +16,7 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.pipelines.job.build import describe_job
-from shardwright.pipelines.local.plan import BuildState, plan_locally
+from shardwright.pipelines.local.build import BuildState, plan_locally
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.formats import folders

@@ -26,10 +26,9 @@ from shardwright.report import charts
 from shardwright.report.data import ReportData
 from shardwright.report.markup import bar
 from shardwright.report.page import report_html
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.sizes import show_number
-from shardwright.transforms.plan.packing import ShardPolicy
-from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.packing import ShardPolicy, SizeEstimate
 from shardwright.transforms.publish.number_sums import describe_numbers, merged, published
 from shardwright.transforms.publish.statistics import describe_rows
 

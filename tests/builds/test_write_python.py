@@ -18,7 +18,7 @@ import pytest
 import shardwright as sw
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.write import shard_writing
 from shardwright.transforms.write.shard_writing import write_records
 from shardwright.transforms.write.write_job import WriteJob

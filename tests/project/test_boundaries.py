@@ -26,10 +26,10 @@ PACKAGES = ("shardwright", *APPLICATION)
 OUTSIDE = ("tests", "benchmarks", "examples", "deploy")
 # One public PTransform each, named by what it does; they may not import one another.
 VERBS = {
-    "assign_splits", "clear_output", "commit_version", "draw_splits", "drop_duplicates",
+    "assign_splits", "clear_output", "commit_version", "drop_duplicates",
     "encode_features",
-    "estimate_sizes", "find_changes", "find_near_duplicates", "join_labels", "list_images",
-    "list_splits", "plan_shards", "publish_dataset", "spool_records", "write_shards", "write_stock",
+    "find_changes", "find_near_duplicates", "join_labels", "list_images",
+    "list_splits", "plan_shards", "publish_dataset", "write_shards", "write_stock",
 }  # fmt: skip
 # Verb files share these; they import Beam, so no noun file may import them.
 BEAM_HELPERS = {"routing", "metrics"}
@@ -300,7 +300,7 @@ for place in (".", "ftp://host/x"):
 
 ENCODE = """
 import pyarrow as pa
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.transforms.references import LABEL_INDEX
 from shardwright.transforms.write.examples import ExampleEncoder
 

@@ -10,7 +10,7 @@ import numpy as np
 from shardwright.format.example import varint
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.reader.columns import ColumnReader
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from tests.support import damage
 
 CLASSES = ("ape", "bee", "Löwe")

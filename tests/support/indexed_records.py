@@ -11,7 +11,7 @@ from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import Manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo, SplitInfo
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from shardwright.format.index import ShardSummary
 from shardwright.pipelines.job.build import BuildJob, describe_job
-from shardwright.pipelines.local.plan import LocalShards
+from shardwright.pipelines.local.build import LocalShards
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import Clearance
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.publish.publication import publish
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.write.clearance import Verdict, clear_here, judge

@@ -23,8 +23,7 @@ from shardwright.format.manifest import json_bytes
 from shardwright.storage.folder import Folder
 from shardwright.transforms import output_state as state
 from shardwright.transforms.output_state import BuildPlace
-from shardwright.transforms.plan.packing import Layout, ShardCuts
-from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.packing import Layout, ShardCuts, SizeEstimate
 from shardwright.transforms.promotion import remove_outputs
 from tests.support.build_helpers import stamps_of
 

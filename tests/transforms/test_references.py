@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardwright.format.naming import ShardName
 from shardwright.transforms import references as refs
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.references import digest_of, from_ipc, to_ipc
 from shardwright.transforms.rejects import RejectReason
 from tests.support.helpers import references

@@ -7,8 +7,7 @@ import pytest
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.transforms import references as batches
-from shardwright.transforms.features.feature_hashes import FeatureHashes
-from shardwright.transforms.features.rows import index_references
+from shardwright.transforms.features.rows import FeatureHashes, index_references
 from shardwright.transforms.plan.packing import known_sizes
 from shardwright.transforms.publish.feature_statistics import describe_features
 from shardwright.transforms.references import HASH, stacked

@@ -17,7 +17,7 @@ from shardwright.transforms.changes.seen_records import (
     take_changed,
     union_of,
 )
-from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import FeatureHashes
 from shardwright.transforms.output_state import SeenRecords
 from shardwright.transforms.routing import Route
 

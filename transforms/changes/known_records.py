@@ -35,7 +35,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.splits import ShardInfo
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import FeatureHashes
 from shardwright.transforms.hashing import joined
 from shardwright.transforms.record_states import are_spooled, places_of, states_of, with_features
 from shardwright.transforms.references import HASH, ORIGIN, SUFFIX, keep_rows, set_column

@@ -66,13 +66,14 @@ def hash_images(
     Raises:
         StorageError: A whole store fails, rather than one object.
     """
-    digests = scan_images(_hash_content, main_places(batch), storage, threads)
+    digests = scan_images(
+        lambda data: hashlib.blake2b(data, digest_size=16).digest(),
+        main_places(batch),
+        storage,
+        threads,
+    )
     hashed = set_column(batch.select(list(_COMPARED)), CONTENT, pa.array(digests, pa.binary()))
     return keep_rows(hashed, hashed.column(CONTENT).is_valid().to_numpy(zero_copy_only=False))
-
-
-def _hash_content(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def spread_hashed(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

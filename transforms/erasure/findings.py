@@ -29,7 +29,7 @@ from shardwright.format.splits import ShardInfo
 from shardwright.format.versions import generation_folders
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.features.texts import UNKNOWN
+from shardwright.transforms.features.conversions import UNKNOWN
 from shardwright.transforms.inputs.formats.copied import has_ids, ids_of_inputs
 from shardwright.transforms.promotion import read_in_place
 from shardwright.transforms.references import SUFFIX

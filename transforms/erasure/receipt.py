@@ -15,7 +15,7 @@ from shardwright.format.manifest import json_bytes, time_text
 from shardwright.format.versions import generation_folders
 from shardwright.storage.folder import Folder
 from shardwright.transforms.erasure.findings import Found, tables_in
-from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.file_rules import decode_text
 
 
 class Receipt(Struct, kw_only=True):

@@ -9,8 +9,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.schema import ExampleSchema
-from shardwright.transforms.features.feature_hashes import FeatureHashes
-from shardwright.transforms.features.rows import index_references
+from shardwright.transforms.features.rows import FeatureHashes, index_references
 from shardwright.transforms.features.vocabularies import (
     VocabularyRules,
     add_counts,

@@ -22,7 +22,7 @@ from shardwright.format.schema import (
     VocabularyRule,
 )
 from shardwright.sizes import counted
-from shardwright.transforms.features.texts import choose_words, count_tokens
+from shardwright.transforms.features.conversions import choose_words, count_tokens
 from shardwright.transforms.references import extra_name
 from shardwright.transforms.splits.split_rules import DEFAULT_SPLIT
 

@@ -32,8 +32,14 @@ from shardwright.transforms.features.lists import is_list, is_text, plain
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.boxes import ObjectRows
-from shardwright.transforms.inputs.columns import extra_feature, feature_attributes, folded, quoted
-from shardwright.transforms.inputs.label_values import class_texts, names_of
+from shardwright.transforms.inputs.columns import (
+    class_texts,
+    extra_feature,
+    feature_attributes,
+    folded,
+    names_of,
+    quoted,
+)
 from shardwright.transforms.inputs.source import Rows
 from shardwright.transforms.references import (
     BATCH_ROWS,

@@ -1,10 +1,26 @@
-"""Classify input files by name and status, by the same rules on disk and in stores."""
+"""Classify input files by name and status, decode their text, and find the companions of images.
+
+Files on disk and in stores follow the same rules.
+
+Text that other programs wrote is UTF-8 with or without its byte order mark, or UTF-16 with. Any
+other encoding is an error, because a guess gives wrong class names without a word.
+
+The companions of images are files and masks with an image's name, and the files beside them.
+Formats with a label file for each image are detected by them, and formats of images alone report
+them (`detection.refuse_unread`), so that no format takes for class folders what another would read
+as labels.
+"""
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
+import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from shardwright.images.kinds import image_format, other_image
 from shardwright.transforms.rejects import RejectReason
@@ -126,3 +142,151 @@ def extension_of(name: str) -> str:
     """Return what follows the last dot of a name or path, in lower case; "" without a dot."""
     _, dot, extension = name.rpartition("/")[2].rpartition(".")
     return extension.lower() if dot else ""
+
+
+NOT_UTF8 = "not UTF-8: save it as UTF-8"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_START_BYTES = 16
+
+
+def decode_text(data: bytes) -> str:
+    """Return a text without its byte order mark.
+
+    Raises:
+        UnicodeError: It is in another encoding: "not UTF-8", and the fix.
+    """
+    try:
+        _check_start(data)
+        return data.decode(_codec_of(data))
+    except UnicodeError as error:
+        raise UnicodeError(f"{NOT_UTF8} ({error})") from error
+
+
+def open_text(file: Any) -> io.TextIOWrapper:
+    """Return an open file, from its start, as text without its byte order mark.
+
+    Raises:
+        UnicodeError: It is in another encoding, now or when it is read.
+    """
+    buffered = io.BufferedReader(file)
+    start = buffered.peek(_START_BYTES)
+    _check_start(start)
+    return io.TextIOWrapper(buffered, _codec_of(start), newline="")
+
+
+def utf8_of(data: bytes) -> bytes:
+    """Return a text as UTF-8 without its byte order mark, for parsers that check UTF-8 themselves.
+
+    Raises:
+        UnicodeError: It is invalid UTF-16.
+    """
+    if data.startswith(_UTF16):
+        return decode_text(data).encode()
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+def peek_text(start: bytes) -> str:
+    """Return the first bytes of a file as text, to detect its format; nothing is an error."""
+    return start.decode(_codec_of(start), "replace")
+
+
+def _codec_of(start: bytes) -> str:
+    return "utf-16" if start.startswith(_UTF16) else "utf-8-sig"
+
+
+def _check_start(data: bytes) -> None:
+    """Raise UnicodeError if a text is UTF-16 or UTF-32 without a mark."""
+    if "\0" in peek_text(data[:_START_BYTES])[:4]:
+        raise UnicodeError("it begins with NUL characters")
+
+
+# Folders that only separate images from labels: images/train/a.jpg belongs to labels/train/a.txt.
+_IMAGE_FOLDERS = frozenset({"data", "image", "images", "img", "imgs", "jpegimages"})
+LABEL_FOLDERS = frozenset(
+    {"annotation", "annotations", "label", "labels", "labeltxt", "xml", "xmls"}
+)
+KIND_FOLDERS = _IMAGE_FOLDERS | LABEL_FOLDERS
+_MASK_FOLDERS = frozenset(
+    {"gt", "groundtruth", "ground_truth", "label", "labels", "mask", "masks", "annotations"}
+    | {"segmentation", "segmentationclass", "segmentationobject", "segmentations"}
+)
+_MASK_ENDING = re.compile(r"[-_ .](mask|masks|seg|segmentation)$", re.IGNORECASE)
+_PROBES = 32  # label files read in detection
+_FEW_MASKS = 10  # one image in so many may end in _mask by chance
+
+
+class Companions(NamedTuple):
+    """The files of INPUT by their relation to images, as far as detection looks.
+
+    Attributes:
+        images: Paths of images.
+        named: Extension -> paths of files that have the name of an image.
+        masks: Paths of images with the name of another image, in a folder of masks or with "_mask"
+            after it.
+        others: Paths of files without the name of an image.
+        is_whole: False if INPUT may hold more.
+    """
+
+    images: Sequence[str]
+    named: Mapping[str, Sequence[str]]
+    masks: Sequence[str]
+    others: Sequence[str]
+    is_whole: bool
+
+    def labels(self, extension: str) -> list[str]:
+        """Return the paths of files that may be the labels of one image each.
+
+        They have an image's name, or are in a folder of labels, whose images may be elsewhere.
+        """
+        in_folders = (
+            path
+            for path in self.others
+            if extension_of(path) == extension
+            and not LABEL_FOLDERS.isdisjoint(path.lower().split("/")[:-1])
+        )
+        return sorted({*self.named.get(extension, ()), *in_folders})
+
+
+def image_key(path: str, left_out: Collection[str] = KIND_FOLDERS) -> tuple[str, ...]:
+    """Return what an image and its label file share: folders, but those left out, and stem."""
+    *folders, name = path.split("/")
+    return (
+        *(folder for folder in folders if folder.lower() not in left_out),
+        name.rpartition(".")[0] or name,
+    )
+
+
+def find_companions(paths: Iterable[str], *, is_whole: bool) -> Companions:
+    """Sort the paths of INPUT's files, or of the first ones, by their relation to images."""
+    images: list[str] = []
+    rest: list[str] = []
+    for path in paths:
+        (images if has_image_name(path) else rest).append(path)
+    keys = set(map(image_key, images))
+    named: dict[str, list[str]] = defaultdict(list)
+    others: list[str] = []
+    for path in rest:
+        # A program may add its own extension to the whole name: a.jpg.json.
+        has_name = image_key(path) in keys or has_image_name(path.rpartition(".")[0])
+        (named[extension_of(path)] if has_name else others).append(path)
+    return Companions(images, named, _masks_of(images), others, is_whole)
+
+
+def _masks_of(images: Sequence[str]) -> list[str]:
+    left_out = KIND_FOLDERS | _MASK_FOLDERS
+    found, plain = [], set()
+    for path in images:
+        *folders, stem = image_key(path, left_out)
+        bare = _MASK_ENDING.sub("", stem)
+        in_folder = not _MASK_FOLDERS.isdisjoint(path.lower().split("/")[:-1])
+        if in_folder or bare != stem:
+            found.append((path, {(*folders, stem), (*folders, bare)}))
+        else:
+            plain.add((*folders, stem))
+    masks = [path for path, keys in found if not keys.isdisjoint(plain)]
+    return masks if _FEW_MASKS * len(masks) >= len(images) else []
+
+
+def probes(paths: Sequence[str]) -> Sequence[str]:
+    """Return some of many files, evenly: the first ones may be those of images without objects."""
+    return paths[:: max(1, len(paths) // _PROBES)]

@@ -17,9 +17,11 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.listing import LONG_KEYS, first_page, list_folder
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.inputs.companions import KIND_FOLDERS, Companions, find_companions
 from shardwright.transforms.inputs.file_rules import (
+    KIND_FOLDERS,
+    Companions,
     extension_of,
+    find_companions,
     has_image_name,
     is_litter,
     split_of,

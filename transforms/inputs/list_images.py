@@ -1,8 +1,12 @@
-"""List INPUT as references; reads names, sizes and table rows, never pixels."""
+"""List INPUT as references; reads names, sizes and table rows, never pixels.
+
+A PCollection of Python records becomes references, too: its images go to the spool.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import apache_beam as beam
 import pyarrow as pa
@@ -11,6 +15,8 @@ from apache_beam.pvalue import AsSingleton
 from shardwright.transforms.inputs.source import InputSource, Rows, unpack
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.routing import Route, Routed
+
+_FEWEST_RECORDS, _MOST_RECORDS = 64, 256  # of a file in the spool; they are in memory at once
 
 
 class ListImages(beam.PTransform):
@@ -49,3 +55,29 @@ def _parts(packed: bytes, one_machine: bool) -> Iterator[str]:
 
 def _list_part(part: str, *, packed: bytes) -> Rows:
     return PROGRESS.count_listed(unpack(packed).list_part(part))
+
+
+class Records(Protocol):
+    """Records as a source (`formats.records.RecordSource`)."""
+
+    def spool(self, records: Sequence[Any]) -> Rows:
+        """Put the images of some records into a file of the spool, and yield references."""
+
+
+class SpoolRecords(beam.PTransform):
+    """A transform of records into reference batches.
+
+    Args:
+        source: The records as a source, with their ids.
+    """
+
+    def __init__(self, source: Records) -> None:
+        super().__init__()
+        self._source = source
+
+    def expand(self, records: beam.PCollection) -> Routed:
+        return (
+            records
+            | "Batch" >> beam.BatchElements(_FEWEST_RECORDS, _MOST_RECORDS)  # list of records
+            | "Spool" >> Route(self._source.spool, pa.RecordBatch)
+        )  # references, any order

@@ -22,24 +22,22 @@ from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
     IMAGE_NAMES,
+    NOT_A_CLASS,
     ROLE_COLUMNS,
     Columns,
     canonical_splits,
     check_names,
     check_width,
+    class_texts,
     find_roles,
     folded,
+    names_of,
     quoted,
     role_text,
 )
 from shardwright.transforms.inputs.file_rules import Problem, size_problem
 from shardwright.transforms.inputs.image_paths import look_up_pictures
 from shardwright.transforms.inputs.input_files import FilesSource, InputFile
-from shardwright.transforms.inputs.label_values import (
-    NOT_A_CLASS,
-    class_texts,
-    names_of,
-)
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.references import (

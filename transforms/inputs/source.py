@@ -18,9 +18,9 @@ from __future__ import annotations
 import bz2
 import functools
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 
@@ -29,10 +29,72 @@ from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Sourc
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.folder_contents import FolderListings
-from shardwright.transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
-from shardwright.transforms.rejects import Reject
+from shardwright.transforms.inputs.image_paths import keep_inside
+from shardwright.transforms.references import (
+    BATCH_ROWS,
+    REFERENCE_SCHEMA,
+    extra_columns,
+    name_of_extra,
+)
+from shardwright.transforms.rejects import Reject, RejectReason
+
+T = TypeVar("T")
+B = TypeVar("B")
+
+
+class ImageRow(NamedTuple):
+    """A listed file: the columns of a reference batch that a folder or an archive fills."""
+
+    id: str
+    uri: str
+    num_bytes: int = 0
+    etag: str | None = None
+    split: str | None = None
+    label: str | None = None
+    offset: int | None = None
+    row: int = 0
+
+    def reject(self, reason: RejectReason, detail: str) -> Reject:
+        """Return the reject of the file."""
+        return Reject(self.id, self.uri, reason, detail)
+
+
+def image_references(rows: Sequence[ImageRow]) -> pa.RecordBatch:
+    """Return listed images as one reference batch."""
+    columns = dict(zip(ImageRow._fields, zip(*rows, strict=True), strict=True))
+    return pa.RecordBatch.from_arrays(
+        [
+            _column(columns.get(field.name, (None,)), field.type, len(rows))
+            for field in REFERENCE_SCHEMA
+        ],
+        schema=REFERENCE_SCHEMA,
+    )
+
+
+def _column(values: Sequence[object], kind: pa.DataType, num_rows: int) -> pa.Array:
+    """Return a column; most hold one value only, such as null, 0 or a folder's label."""
+    if values[0] is values[-1] and values.count(values[0]) == len(values):
+        return pa.repeat(pa.scalar(values[0], kind), num_rows)
+    return pa.array(values, kind)
+
+
+def in_batches(
+    rows: Iterable[T | Reject], make: Callable[[Sequence[T]], B]
+) -> Iterator[B | Reject]:
+    """Yield the batches that `make` returns for up to `BATCH_ROWS` rows, and rejects unchanged."""
+    pending: list[T] = []
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        pending.append(row)
+        if len(pending) == BATCH_ROWS:
+            yield make(pending)
+            pending = []
+    if pending:
+        yield make(pending)
+
 
 Rows = Iterator[pa.RecordBatch | Reject]
 MAIN_IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)

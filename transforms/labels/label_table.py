@@ -95,7 +95,14 @@ def join_bucket(
     table = pa.Table.from_batches(rows, schema=None if rows else REFERENCE_SCHEMA)
     table = table.sort_by("id").combine_chunks()
     table_keys = table.column("id").combine_chunks()
-    _check_unique(table_keys, rules)
+    again = pc.unique(table_keys[1:].filter(pc.equal(table_keys[1:], table_keys[:-1]))).to_pylist()
+    if again:
+        more = ", ..." if len(again) > _SHOWN_KEYS else ""
+        fix = "stems must be unique: use --labels-key path" if rules.key == "stem" else ""
+        raise BuildError(
+            f"the --labels table has more than one row for "
+            f"{', '.join(map(repr, again[:_SHOWN_KEYS]))}{more}: {fix or 'keep one row per image'}"
+        )
     shared = pa.array([], pa.string())
     if rules.key == "stem":
         references = list(references)
@@ -121,18 +128,6 @@ def join_bucket(
         detail = f"row {row['row']} of the --labels table matches no image of INPUT"
         detail += ": write / in place of its backslashes" * ("\\" in row["id"])
         yield Reject(row["id"], row["uri"], RejectReason.UNMATCHED_LABEL, detail)
-
-
-def _check_unique(keys: pa.Array, rules: LabelRules) -> None:
-    """Raise BuildError if two rows of the table have the same key; keys are sorted."""
-    again = pc.unique(keys[1:].filter(pc.equal(keys[1:], keys[:-1]))).to_pylist()
-    if again:
-        more = ", ..." if len(again) > _SHOWN_KEYS else ""
-        fix = "stems must be unique: use --labels-key path" if rules.key == "stem" else ""
-        raise BuildError(
-            f"the --labels table has more than one row for "
-            f"{', '.join(map(repr, again[:_SHOWN_KEYS]))}{more}: {fix or 'keep one row per image'}"
-        )
 
 
 def _with_labels(batch: pa.RecordBatch, rows: pa.Table) -> pa.RecordBatch:

@@ -13,13 +13,14 @@ from apache_beam.pvalue import AsSingleton
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.near_duplicates.groups import (
+    PHASH,
     HashGroups,
+    NearDuplicateOptions,
     choose_keepers,
+    hash_batch,
     leave_out_copies,
     listed_rows,
 )
-from shardwright.transforms.near_duplicates.hash_files import PHASH, hash_batch
-from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
 from shardwright.transforms.references import from_ipc, to_ipc
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.routing import LeaveOut, Route

@@ -1,36 +1,93 @@
-"""Pack references into shards: define the global order and cut it.
+"""Plan shards: define the global order, cut it, and give each shard its digest.
 
 The order is by a 64-bit hash of (seed, id), ties by id: a shuffle that depends on nothing else.
 Records are spread over buckets by the hash's top bits. The record counts of all buckets give the
 first position of each, so sorting a bucket on its own gives exact global positions. Shards come out
-exact although no worker ever holds all references (`layouts`).
+exact although no worker ever holds all references.
+
+Cuts by records follow from the number of records alone. Cuts by bytes take a second look at the
+record sizes: prefix sums of the buckets' bytes give the byte at which every record begins, and the
+shard of a record is the one in whose range of bytes the middle of the record lies. So a shard
+differs from the target by at most half a record at each end, whatever the number of buckets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
+from shardwright.format.json_files import Number
+from shardwright.format.naming import ShardName
+from shardwright.sizes import counted, show_bytes
 from shardwright.transforms.hashing import hash64, spread_rows
-from shardwright.transforms.plan.size_estimate import SizeEstimate
 from shardwright.transforms.references import (
     EXTRA_PREFIX,
+    HASH,
     ORIGIN,
     PICTURE_TYPE,
+    QUERY,
+    RECORD_CRC,
+    STATED_SIZE,
+    SUFFIX,
     concat,
+    digest_of,
     extra_columns,
+    from_ipc,
     keep_rows,
     record_bytes,
     reject_rows,
     set_column,
+    to_ipc,
 )
 from shardwright.transforms.rejects import Reject, RejectReason
+
+
+@dataclass(frozen=True, slots=True)
+class SizeEstimate:
+    """An estimate of record sizes in bytes, frames included.
+
+    Attributes:
+        sample: Hash of the sampled references and of the settings.
+        num_sampled: Number of records made.
+        mean: Mean size in the sample.
+        ratio: Bytes written per byte known to the plan; None if the mean predicts sizes better.
+    """
+
+    sample: str
+    num_sampled: Annotated[int, Meta(ge=1)]
+    mean: Number
+    ratio: Number | None
+
+    @classmethod
+    def of(cls, known: np.ndarray, made: np.ndarray, *, sample: str) -> SizeEstimate:
+        """Compute the estimate from a sample.
+
+        Args:
+            known: Bytes of each record known to the plan, shape [n], n > 0.
+            made: Bytes of each record as written, shape [n].
+            sample: Hash of the sample.
+        """
+        mean, ratio = float(made.mean()), float(made.sum() / max(known.sum(), 1))
+        # After a resize all records are about as large; with re-encoding alone, large files stay
+        # large.
+        by_ratio = ((made - ratio * known) ** 2).sum() < ((made - mean) ** 2).sum()
+        return cls(sample, len(made), mean, ratio if by_ratio else None)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def total(self, num_records: int, known_bytes: int) -> int:
+        """Return the estimated bytes of records of which the plan knows `known_bytes`."""
+        return round(self.mean * num_records if self.ratio is None else self.ratio * known_bytes)
+
 
 ORDER_KEY = "order_key"
 # The column with the result of `known_sizes`, if the columns that it needs were dropped.
@@ -231,7 +288,10 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
     """Return the bytes of each record known before images are read, int64 [rows]."""
     # Columns of copied records are not read. Without lists and texts the sizes are known all the
     # same, and a copied dataset has the shards of a new one; with them, the index has the sizes.
-    if ORIGIN in batch.schema.names and _size_varies(batch.schema):
+    types = (batch.schema.field(name).type for name in extra_columns(batch.schema))
+    if ORIGIN in batch.schema.names and not all(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types
+    ):
         return pc.struct_field(batch.column(ORIGIN), "length")
     sizes = pc.binary_length(batch.column("id")).to_numpy(zero_copy_only=False).astype(np.int64)
     sizes += np.array(record_bytes(batch), np.int64) + RECORD_OVERHEAD_BYTES
@@ -240,12 +300,6 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
         if name.startswith(EXTRA_PREFIX) and column.type != PICTURE_TYPE:
             sizes += len(name) + _value_bytes(column)
     return pa.array(sizes)
-
-
-def _size_varies(schema: pa.Schema) -> bool:
-    """Return whether extra columns hold more than one number each."""
-    types = (schema.field(name).type for name in extra_columns(schema))
-    return not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in types)
 
 
 def _value_bytes(column: pa.Array) -> NDArray[np.int64] | int:
@@ -278,3 +332,207 @@ def cut_bucket(
 def assemble(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.RecordBatch:
     """Concatenate a shard's pieces, given in any order, in their final order."""
     return concat([batch for _, batch in sorted(pieces, key=lambda piece: piece[0])])
+
+
+# The order is a hash, so its first records are a random sample, the same for any buckets.
+_SAMPLED = 1001
+_FEWEST_MEDIANS = 10  # records of median size in a shard, below which one record shows in its size
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSizes:
+    """The known sizes of the records of a sorted bucket.
+
+    Attributes:
+        bucket: Number of the bucket.
+        by_split: Split -> bytes of its records in order, int64 [records].
+        first: The first sizes of the bucket, of all splits.
+    """
+
+    bucket: int
+    by_split: Mapping[str, np.ndarray]
+    first: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCounts:
+    """The (records, bytes) of each split in one bucket, and its first record sizes."""
+
+    bucket: int
+    by_split: Mapping[str, tuple[int, int]]
+    first: Sequence[int] | np.ndarray = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A layout cut by records, and what cuts by bytes take.
+
+    Attributes:
+        layout: The layout, final if there are no targets.
+        policy: The rule for the number of shards.
+        targets: Known bytes of a shard by split; empty if shards are cut by records.
+        first_bytes: Known bytes before each bucket, by (bucket, split).
+        median: Median bytes of a record.
+    """
+
+    layout: Layout
+    policy: ShardPolicy
+    targets: Mapping[str, int]
+    first_bytes: Mapping[tuple[int, str], int]
+    median: int
+
+
+# Split -> (numbers of shards, in order, and the records that a bucket has in each).
+Placed = Mapping[str, tuple[np.ndarray, np.ndarray]]
+
+
+def size_bucket(bucket: int, batch: pa.RecordBatch) -> BucketSizes:
+    """Return the record sizes of a sorted bucket."""
+    # A plan without shards' contents drops the columns that the sizes follow from, and keeps the
+    # result.
+    known = batch.column(KNOWN_BYTES) if KNOWN_BYTES in batch.schema.names else known_sizes(batch)
+    sizes, splits = known.to_numpy(zero_copy_only=False), batch.column("split")
+    by_split = {
+        split: sizes[pc.equal(splits, split).to_numpy(zero_copy_only=False)]
+        for split in pc.unique(splits).to_pylist()
+    }
+    return BucketSizes(bucket, by_split, sizes[:_SAMPLED])
+
+
+def count_bucket(sizes: BucketSizes) -> BucketCounts:
+    """Count the records and bytes of each split in a bucket."""
+    counts = {split: (len(found), int(found.sum())) for split, found in sizes.by_split.items()}
+    return BucketCounts(sizes.bucket, counts, sizes.first)
+
+
+def draft_layout(
+    counts: Iterable[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None = None
+) -> Draft:
+    """Return prefix sums of the bucket counts, and the cuts or target of every split."""
+    records: dict[str, int] = {}
+    known: dict[str, int] = {}
+    first_positions, first_bytes = {}, {}
+    # In bucket order, so that what was counted so far is where the next bucket starts.
+    ordered = sorted(counts, key=lambda count: count.bucket)
+    for count in ordered:
+        for split, (bucket_records, bucket_bytes) in count.by_split.items():
+            first_positions[count.bucket, split] = records.get(split, 0)
+            first_bytes[count.bucket, split] = known.get(split, 0)
+            records[split] = records.get(split, 0) + bucket_records
+            known[split] = known.get(split, 0) + bucket_bytes
+    splits = sorted(records)
+    num_bytes = known
+    if estimate:
+        num_bytes = {split: estimate.total(records[split], known[split]) for split in splits}
+    cuts = {split: policy.cut(records[split], num_bytes[split]) for split in splits}
+    layout = Layout(cuts, {split: num_bytes[split] for split in splits}, first_positions, estimate)
+    targets = {}
+    # An estimate without a ratio predicts one size for all: cuts by records are cuts by bytes.
+    if policy.num_bytes and not (estimate and estimate.ratio is None):
+        for split in splits:
+            shards = policy.shards_for(num_bytes[split])
+            # In bytes that the plan knows, also if records are re-encoded: the ratio of the two is
+            # the same for all.
+            targets[split] = max(-(-known[split] // shards), 1)
+    first = np.concatenate([np.empty(0), *(count.first for count in ordered)])[:_SAMPLED]
+    median = int(np.median(first)) if len(first) else 0
+    median = estimate.total(1, median) if estimate else median
+    return Draft(layout, policy, targets, first_bytes, median)
+
+
+def place_bucket(sizes: BucketSizes, draft: Draft) -> Placed:
+    """Return the shards of a bucket's records, by the draft's targets."""
+    placed = {}
+    for split, found in sizes.by_split.items():
+        if split in draft.targets:
+            ends = draft.first_bytes[sizes.bucket, split] + np.cumsum(found)
+            # Twice the middle of a record, by twice the target: whole numbers are exact.
+            shards = (2 * ends - found) // (2 * draft.targets[split])
+            # A few numbers for each bucket, instead of one for each record.
+            placed[split] = np.unique(shards, return_counts=True)
+    return placed
+
+
+def lay_out(draft: Draft, placed: Sequence[Placed]) -> Layout:
+    """Return the final layout, from the shards of all buckets' records in any order."""
+    layout = draft.layout
+    cuts = dict(layout.cuts)
+    for split in draft.targets:
+        numbers, counts = zip(*(bucket[split] for bucket in placed if split in bucket), strict=True)
+        # A shard inside a record that is larger than the target gets none, and is left out.
+        _, shards = np.unique(np.concatenate(numbers), return_inverse=True)
+        records = np.bincount(shards, weights=np.concatenate(counts)).astype(np.int64)
+        cuts[split] = _cut_at(records, draft.policy, layout.cuts[split])
+    layout = replace(layout, cuts=cuts)
+    size, least = draft.policy.num_bytes, _FEWEST_MEDIANS * draft.median
+    if size is None or size >= least or layout.num_shards == len(layout.cuts):
+        return layout
+    warning = (
+        f"--shard-size {size} is less than {_FEWEST_MEDIANS} records of the median size, "
+        f"{show_bytes(draft.median)}, so {counted(layout.num_records, 'record')} are in "
+        f"{counted(layout.num_shards, 'shard')}: use --shard-size {least} ({show_bytes(least)}) "
+        "or more"
+    )
+    return replace(layout, warning=warning)
+
+
+def _cut_at(records: np.ndarray, policy: ShardPolicy, by_records: ShardCuts) -> ShardCuts:
+    """Return the cuts of a split with these records per shard, rounded up to a multiple."""
+    num_records = by_records.num_records
+    wanted = policy.multiple_above(len(records))
+    if wanted > policy.most_shards(num_records):
+        return by_records
+    starts = [0, *np.cumsum(records).tolist()]
+    while len(starts) <= wanted:
+        sizes = np.diff(starts)
+        largest = int(sizes.argmax())
+        # The largest is halved, so that rounding up to a multiple makes no shard empty.
+        starts.insert(largest + 1, starts[largest] + int(sizes[largest]) // 2)
+    return ShardCuts(num_records, wanted, positions=tuple(starts[:-1]))
+
+
+def shard_bytes(sizes: Iterable[BucketSizes], layout: Layout) -> dict[str, list[int]]:
+    """Return the bytes of each shard by split, estimated as in the layout."""
+    ordered = sorted(sizes, key=lambda bucket: bucket.bucket)
+    found = {}
+    for split, cuts in layout.cuts.items():
+        known = np.concatenate([each.by_split[split] for each in ordered if split in each.by_split])
+        found[split] = np.add.reduceat(known, cuts.starts[:-1]).tolist()
+        if layout.estimate:
+            pairs = zip(np.diff(cuts.starts).tolist(), found[split], strict=True)
+            found[split] = [layout.estimate.total(*pair) for pair in pairs]
+    return found
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """A shard to write.
+
+    Attributes:
+        name: The shard's name, with split, number and count.
+        digest: Hash of the settings that decide bytes and of the ordered references.
+        references: Rows in record order, with `REFERENCE_SCHEMA`, label index and extra features.
+    """
+
+    name: ShardName
+    digest: str
+    references: pa.RecordBatch
+
+    @classmethod
+    def make(cls, name: ShardName, references: pa.RecordBatch, settings: bytes) -> ShardPlan:
+        """Make a plan; drop the rows and groups, which decide nothing once a shard is planned.
+
+        The digest is the same for other signatures of the same URLs.
+        """
+        references = references.drop_columns(["row", "group"])
+        # What these say follows from other columns, or decides nothing about the bytes.
+        others = {QUERY, STATED_SIZE, HASH, SUFFIX, RECORD_CRC}
+        hashed = [column for column in references.schema.names if column not in others]
+        return cls(name, digest_of(settings, references.select(hashed)), references)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (self.name, self.digest, to_ipc(self.references))
+
+
+def _restore(name: ShardName, digest: str, references: bytes) -> ShardPlan:
+    return ShardPlan(name, digest, from_ipc(references))

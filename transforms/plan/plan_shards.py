@@ -1,4 +1,4 @@
-"""Plan shards: put references in the global order and cut it into shards."""
+"""Plan shards: estimate sizes from a few images, put references in the global order and cut it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,51 @@ import pyarrow as pa
 from apache_beam.pvalue import AsList, AsSingleton
 
 from shardwright.format.naming import ShardName
-from shardwright.transforms.plan import layouts, packing
-from shardwright.transforms.plan.packing import Layout, ShardPolicy
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan import packing
+from shardwright.transforms.plan.packing import Layout, ShardPlan, ShardPolicy
+from shardwright.transforms.plan.sizing import ReferenceSample, estimate_sizes
 from shardwright.transforms.references import from_ipc, to_ipc
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.routing import Route
+from shardwright.transforms.write.write_job import WriteJob
+
+
+class EstimateSizes(beam.PTransform):
+    """A transform that estimates record sizes from at most 256 images.
+
+    Its output is one SizeEstimate, or None if none of the sampled images is stored.
+
+    Args:
+        job: How records are made.
+        seed: Seed of the shuffle; its first records are the sample.
+        settings: The settings that decide the shards' bytes, besides the references.
+        vocabularies: The single dict of vocabularies.
+    """
+
+    def __init__(
+        self, job: WriteJob, *, seed: int, settings: bytes, vocabularies: beam.PCollection
+    ) -> None:
+        super().__init__()
+        self._job = job
+        self._seed = seed
+        self._settings = settings
+        self._vocabularies = vocabularies
+
+    def expand(self, references: beam.PCollection) -> beam.PCollection:
+        return (
+            references
+            | "Lowest" >> beam.Map(ReferenceSample.of, self._seed)  # ReferenceSample
+            | "Sample" >> beam.CombineGlobally(ReferenceSample.merged)  # one ReferenceSample
+            | "Estimate"
+            >> beam.Map(
+                estimate_sizes,
+                self._job,
+                self._settings,
+                AsSingleton(self._vocabularies),
+                writes=True,
+            )
+        )
+
 
 _Piece = tuple[int, pa.RecordBatch]
 # Shuffles move batches as bytes: a runner that groups decoded values holds all of them in memory,
@@ -87,20 +126,20 @@ class PlanShards(beam.PTransform):
 
     def _lay_out(self, buckets: beam.PCollection) -> beam.PCollection:
         """Return one Layout."""
-        sizes = buckets | "Sizes" >> beam.MapTuple(layouts.size_bucket)  # BucketSizes
+        sizes = buckets | "Sizes" >> beam.MapTuple(packing.size_bucket)  # BucketSizes
         draft = (
             sizes
-            | "Count" >> beam.Map(layouts.count_bucket)  # BucketCounts
+            | "Count" >> beam.Map(packing.count_bucket)  # BucketCounts
             | "AllCounts" >> beam.combiners.ToList()
             | "DraftLayout"
             >> beam.Map(
-                layouts.draft_layout,
+                packing.draft_layout,
                 self._policy,
                 None if self._estimate is None else AsSingleton(self._estimate),
             )  # one Draft
         )
-        placed = sizes | "Place" >> beam.Map(layouts.place_bucket, AsSingleton(draft))
-        return draft | "LayOut" >> beam.Map(layouts.lay_out, AsList(placed))
+        placed = sizes | "Place" >> beam.Map(packing.place_bucket, AsSingleton(draft))
+        return draft | "LayOut" >> beam.Map(packing.lay_out, AsList(placed))
 
 
 def _spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[_PackedPiece]:

@@ -20,8 +20,7 @@ from shardwright.format import naming
 from shardwright.format.json_files import read_json
 from shardwright.storage.addresses import temporary_name
 from shardwright.transforms.features.vocabularies import Vocabularies
-from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
-from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.packing import ORDER_KEY, SizeEstimate, known_sizes, order_keys
 from shardwright.transforms.references import concat, digest_of, set_column
 from shardwright.transforms.write.shard_chunks import (
     has_died,

@@ -21,17 +21,17 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.changes.known_files import KnownFile
 from shardwright.transforms.inputs.columns import (
     ROLE_COLUMNS,
+    as_text,
     canonical_splits,
     folded,
     role_text,
 )
-from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.file_rules import decode_text
 from shardwright.transforms.inputs.formats.table_files import (
     read_table_file,
     read_table_schema,
     table_format,
 )
-from shardwright.transforms.inputs.label_values import as_text
 from shardwright.transforms.references import reject_rows, rows_left, set_column
 from shardwright.transforms.rejects import Reject, RejectReason
 from shardwright.transforms.splits.split_rules import SplitRule, units_of
@@ -65,7 +65,8 @@ class SplitLists:
             split, equals, path = value.partition("=")
             is_named = equals and is_split_name(split)
             named = (split, absolute(path)) if is_named else (None, absolute(value))
-            if named[0] is None and _is_list(named[1]):
+            has_splits = table_format(named[1]) or named[1].lower().endswith(".json")
+            if named[0] is None and not has_splits:
                 raise UsageError(
                     f"--split-ids {value} has ids only: give their split, as in "
                     f"--split-ids test={value}"
@@ -174,11 +175,6 @@ def read_lists(lists: SplitLists) -> ListedIds:
             f"{found[image_id]} and {name}: keep one"
         )
     return found
-
-
-def _is_list(path: str) -> bool:
-    """Return whether a file has one id per line."""
-    return table_format(path) is None and not path.lower().endswith(".json")
 
 
 def _read_file(

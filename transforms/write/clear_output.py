@@ -9,7 +9,7 @@ from apache_beam.pvalue import AsDict, AsIter, AsSingleton
 
 from shardwright.transforms.output_state import OutputRequest
 from shardwright.transforms.partial_inputs import PartialInputs
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.reject_files import unpack_rejects
 from shardwright.transforms.reject_limits import RejectLimits
 from shardwright.transforms.reject_tally import RejectTally

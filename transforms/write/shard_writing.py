@@ -25,7 +25,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary, read_summary, write_sidecar
 from shardwright.storage.folder import Folder, Sink
 from shardwright.transforms.output_state import check_owner
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.reject_files import read_rejects, write_rejects
 from shardwright.transforms.rejects import RETRYABLE, Reject, count_reasons

@@ -13,7 +13,7 @@ from shardwright.format.index import ShardSummary
 from shardwright.storage.counters import COUNTERS
 from shardwright.transforms.metrics import count, count_written, timed
 from shardwright.transforms.output_state import Clearance
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.routing import Route, Routed, in_global_window, routed

@@ -32,7 +32,7 @@ from shardwright.format.schema import Source
 from shardwright.transforms.free_output import is_beam_leftover
 from shardwright.transforms.metrics import count, count_rejects, count_written, timed
 from shardwright.transforms.output_state import Clearance
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.references import record_bytes
 from shardwright.transforms.reject_files import pack_rejects, unpack_rejects, write_rejects

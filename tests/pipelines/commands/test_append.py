@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from shardwright.pipelines.local.build import build_here
 from shardwright.transforms.changes.seen_records import outdated_rows
-from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import FeatureHashes
 from shardwright.transforms.versions.additions import Additions
 from tests.support.appended import (
     GENERATION,

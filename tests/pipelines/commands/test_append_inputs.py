@@ -12,8 +12,7 @@ import pytest
 from shardwright.pipelines.commands.append import prepare_append
 from shardwright.pipelines.job.build import BuildJob, prepare_job
 from shardwright.pipelines.job.graph import PlanGraph, plan_graph
-from shardwright.pipelines.local.build import build_here
-from shardwright.pipelines.local.plan import LocalShards
+from shardwright.pipelines.local.build import LocalShards, build_here
 from shardwright.pipelines.options.build import parse_options
 from shardwright.transforms.reject_files import unpack_rejects
 from shardwright.transforms.rejects import rejects_in

@@ -15,11 +15,10 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.pipelines.job.build import BuildJob, describe_job
 from shardwright.pipelines.job.graph import PlanGraph, plan_graph
-from shardwright.pipelines.local import batches
 from shardwright.pipelines.local import build as local_build
-from shardwright.pipelines.local import plan as local_plan
-from shardwright.pipelines.local.batches import HeldBatches
-from shardwright.pipelines.local.plan import LocalShards
+from shardwright.pipelines.local import references as local_references
+from shardwright.pipelines.local.build import LocalShards
+from shardwright.pipelines.local.references import HeldBatches
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.reject_files import unpack_rejects
@@ -118,8 +117,8 @@ def test_small_buckets_in_a_file_make_the_same_plan(
 ) -> None:
     job = _job(root, "")
     plain = LocalShards(job, with_plans=True)
-    monkeypatch.setattr(batches, "PLAIN_BYTES", 0)
-    monkeypatch.setattr(local_plan, "_BUCKET_BYTES", 100)
+    monkeypatch.setattr(local_references, "PLAIN_BYTES", 0)
+    monkeypatch.setattr(local_build, "_BUCKET_BYTES", 100)
     filed = LocalShards(job, with_plans=True)
     assert filed.layout.cuts == plain.layout.cuts
     assert list(filed.plans()) == list(filed.plans()) == list(plain.plans())
@@ -132,7 +131,7 @@ def test_an_impossible_split_fails_as_in_the_graph(root: Path) -> None:
 
 @pytest.mark.parametrize("plain_bytes", [0, 500, 1 << 30])
 def test_held_batches_come_back_once(plain_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PLAIN_BYTES", plain_bytes)
+    monkeypatch.setattr(local_references, "PLAIN_BYTES", plain_bytes)
     some = [references([f"{n}/{row}" for row in range(3)]) for n in range(4)]
     held = HeldBatches()
     for batch in some:
@@ -163,12 +162,12 @@ def test_shards_in_a_store_are_looked_up_at_once(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = LocalShards(_job(root, ""), with_plans=True)
-    met = threading.Barrier(local_plan._LOOKUPS // 2)  # of 11 shards
+    met = threading.Barrier(local_build._LOOKUPS // 2)  # of 11 shards
 
     def find_nothing(*_: object, **__: object) -> None:
         met.wait(240)  # breaks if they are not asked for at once
 
-    monkeypatch.setattr(local_plan, "find_finished", find_nothing)
+    monkeypatch.setattr(local_build, "find_finished", find_nothing)
     plans = list(local.plans())[: met.parties]
     monkeypatch.setattr(local, "plans", lambda: iter(plans))
     states = list(local.states(Folder.at("s3://bucket/out"), unpublished=False))

@@ -174,7 +174,7 @@ def test_help_lists_the_installed_formats_and_nothing_else_loads_them() -> None:
     known_formats.cache_clear()
     make_parser("build").parse_known_args(["in", "out"])
     assert not known_formats.cache_info().misses, "loaded by parsing"
-    lines = make_parser("build").format_all().partition("input formats, ")[2].splitlines()[1:]
+    lines = make_parser("build").format_help().partition("input formats, ")[2].splitlines()[1:]
     listed = dict(line.split(maxsplit=1) for line in lines)
     assert listed["folder"].startswith("a folder of images, of class folders")
     assert listed["table"].startswith("a .csv")

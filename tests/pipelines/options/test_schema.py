@@ -13,8 +13,7 @@ from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
 from shardwright.pipelines.job.build import describe_job
 from shardwright.pipelines.job.schema import schema_for
-from shardwright.pipelines.options.build import parse_options
-from shardwright.pipelines.options.schema import read_schema
+from shardwright.pipelines.options.build import parse_options, read_schema
 from shardwright.schemas.ready import READY_SCHEMAS, WITHOUT_IMAGE
 from shardwright.storage.options import NO_OPTIONS
 from tests.support.helpers import write_schema

@@ -89,7 +89,7 @@ WRONG_VALUES = cases("""
 --writer fast => argument --writer: invalid choice: 'fast'
 --threads 0 => --threads must be at least 1, got 0
 --class-names nowhere.txt => --class-names nowhere.txt cannot be read
---labels nowhere.csv => --labels nowhere.csv does not exist
+--labels nowhere.csv => --labels nowhere.csv does not exist: check its spelling
 --labels in/cat/1.png => --labels {here}/in/cat/1.png is a file without a table's extension
 --labels in => --labels {here}/in is a folder; give a .csv, .tsv, .jsonl or .parquet table
 --labels-key stem => --labels-key stem needs --labels
@@ -122,7 +122,7 @@ in/cat in => INPUT in/cat is inside OUTPUT in: choose another OUTPUT
 in/t.csv in => INPUT in/t.csv is inside OUTPUT in
 in / => INPUT in is inside OUTPUT /
 / out => OUTPUT out is inside INPUT /
-nothing out => INPUT nothing does not exist
+nothing out => INPUT nothing does not exist: check its spelling
 in/cat/1.png out => is a file without a table's extension
 ftp://host/in out => 'ftp://host/in': ftp:// addresses are not supported; use a local path or one of
     s3://, gs://

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardwright.format.schema import Feature
 from shardwright.format.schema import FeatureKind as K
 from shardwright.format.tfds_features import names_files, names_text
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 
 EXTRAS = (
     Feature("weather/sky", K.CLASS_LABEL, names=("blue", "gray")),

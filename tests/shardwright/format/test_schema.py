@@ -12,7 +12,7 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.format.schema import ARROW_TYPES, ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
-from shardwright.schemas.image_classification import FEATURE_NAMES, image_classification
+from shardwright.schemas.ready import FEATURE_NAMES, image_classification
 
 IMAGE = Feature("image", K.IMAGE, Source.IMAGE)
 ID = Feature("id", K.TEXT, Source.ID)

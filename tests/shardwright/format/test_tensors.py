@@ -20,8 +20,8 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.tensors import parse_tensor_proto, to_tensor_proto
-from shardwright.transforms.features.column_types import check_column
-from shardwright.transforms.features.tensors import encode_tensors
+from shardwright.transforms.features.columns import check_column
+from shardwright.transforms.features.lists import encode_tensors
 
 Array = npt.NDArray[Any]
 INTEGERS = [f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")]

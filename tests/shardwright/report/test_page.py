@@ -27,8 +27,7 @@ from shardwright.report.data import NearPair, ReportData
 from shardwright.report.page import report_html
 from shardwright.report.pictures import DrawnBox, Picture, Thumbnail
 from shardwright.report.rejects import SHOWN, RejectedInput
-from shardwright.schemas.image_classification import image_classification
-from shardwright.schemas.ready import READY_SCHEMAS
+from shardwright.schemas.ready import READY_SCHEMAS, image_classification
 from shardwright.transforms.rejects import RejectReason
 from tests.support.build_helpers import png_of
 from tests.support.damage import example

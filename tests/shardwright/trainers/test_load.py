@@ -15,7 +15,7 @@ import tensorflow as tf
 import shardwright as sw
 from shardwright.errors import NotADatasetError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.trainers.tf_epochs import NUM_NUMBERED, epoch_of, epoch_tokens
 from shardwright.trainers.tf_parsing import parsing_spec
 from tests.servers.fault_proxy import FaultProxy

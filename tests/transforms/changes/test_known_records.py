@@ -17,13 +17,13 @@ from shardwright.errors import BuildError, StorageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.pipelines.local.references import LocalChanges
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.find_changes import FindChanges
 from shardwright.transforms.changes.known_files import KnownFile, write_known
 from shardwright.transforms.changes.known_records import KnownRecords, read_known
 from shardwright.transforms.changes.seen_records import outdated_rows
-from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.transforms.features.rows import FeatureHashes
 from shardwright.transforms.record_states import places_of
 from shardwright.transforms.references import ORIGIN, ORIGIN_TYPE, set_column
 from tests.support.helpers import references, rejects_of, run_transform

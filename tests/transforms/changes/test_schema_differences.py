@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.transforms.changes.schema_differences import known_vocabularies, schema_differences
 
 AGE = Feature("age", FeatureKind.INT64)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature, FeatureKind, VocabularyRule
 from shardwright.transforms.features import conversions
-from shardwright.transforms.features.column_types import check_column
-from shardwright.transforms.features.columns import settle_column
+from shardwright.transforms.features.columns import check_column, settle_column
 from shardwright.transforms.features.rows import index_column
 from shardwright.transforms.references import PICTURE_TYPE
 from tests.support.random_tests import examples

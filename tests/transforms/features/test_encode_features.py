@@ -9,7 +9,7 @@ import pytest
 
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.transforms.features.encode_features import EncodeFeatures
 from shardwright.transforms.features.rows import index_labels, index_references, settle_references
 from shardwright.transforms.references import (

@@ -10,8 +10,8 @@ import pytest
 
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
-from shardwright.schemas.image_classification import image_classification
-from shardwright.transforms.features.feature_hashes import FeatureHashes
+from shardwright.schemas.ready import image_classification
+from shardwright.transforms.features.rows import FeatureHashes
 from shardwright.transforms.references import HASH, PICTURE_TYPE
 from tests.support.helpers import references
 

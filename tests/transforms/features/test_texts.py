@@ -12,7 +12,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import VocabularyRule
-from shardwright.transforms.features.texts import (
+from shardwright.transforms.features.conversions import (
     UNKNOWN,
     check_pattern,
     choose_words,

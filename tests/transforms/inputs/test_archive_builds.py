@@ -17,7 +17,7 @@ import pytest
 
 from shardwright.pipelines.commands import plan as plan_command
 from shardwright.pipelines.job.build import prepare_job
-from shardwright.pipelines.local.plan import LocalShards
+from shardwright.pipelines.local.build import LocalShards
 from shardwright.pipelines.options.build import parse_options
 from tests.support.archive_files import built_records, files_below, pack_tar, pack_zip
 from tests.support.build_helpers import build_without_beam as build

@@ -59,7 +59,7 @@ def test_an_array_alone_is_images_and_a_wildcard_is_many_files(tmp_path: Path) -
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", ARRAYS["x_test"])
     source, rows = listed(tmp_path / "*.npy", tmp_path / "spool")
-    assert source.description.startswith("2 files of NumPy arrays")
+    assert source.description.startswith("2 NumPy files at ")
     assert sorted({row["id"].partition("#")[0] for row in rows}) == ["a.npy", "b.npy"]
     assert len(rows) == 18
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shardwright.transforms.inputs.boundary import keep_inside
+from shardwright.transforms.inputs.image_paths import keep_inside
 from shardwright.transforms.rejects import Reject
 from tests.support.helpers import references
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.inputs.companions import find_companions, probes
+from shardwright.transforms.inputs.file_rules import find_companions, probes
 from shardwright.transforms.inputs.folder_contents import _first_names
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket

@@ -9,7 +9,7 @@ import pytest
 
 from shardwright.errors import UsageError
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.formats.detection_records import read_label_map
+from shardwright.transforms.inputs.formats.stated_features import read_label_map
 from tests.support.detection_makers import (
     CLASSES,
     HEIGHT,

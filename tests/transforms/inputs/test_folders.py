@@ -12,8 +12,7 @@ from shardwright.errors import UsageError
 from shardwright.storage.options import NO_OPTIONS
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
 from shardwright.transforms.inputs.formats.folders import find_splits, list_files
-from shardwright.transforms.inputs.image_rows import ImageRow
-from shardwright.transforms.inputs.source import SourceRequest
+from shardwright.transforms.inputs.source import ImageRow, SourceRequest
 from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.inputs.foreign_text import decode_text, open_text
+from shardwright.transforms.inputs.file_rules import decode_text, open_text
 from tests.support import detection_makers as det
 from tests.support.archive_files import pack_tar
 from tests.support.build_helpers import build_without_beam as build

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import UsageError
-from shardwright.transforms.inputs.formats.label_trees import MAX_LABEL_BYTES
+from shardwright.transforms.inputs.formats.voc import MAX_LABEL_BYTES
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import shardwright as sw
-from shardwright.transforms.inputs.label_values import class_texts
+from shardwright.transforms.inputs.columns import class_texts
 from tests.support.archive_files import pack_tar
 from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import png_of, write_table

@@ -21,15 +21,15 @@ from PIL import Image
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage.folder import Folder
-from shardwright.transforms.inputs.formats.record_columns import RecordColumns, infer_columns
-from shardwright.transforms.inputs.formats.record_forms import (
+from shardwright.transforms.inputs.formats.record_columns import (
+    RecordColumns,
     encode_png,
+    infer_columns,
     is_picture,
     picture_bytes,
-    records_of,
     simple_value,
 )
-from shardwright.transforms.inputs.formats.records import open_records, spool_records
+from shardwright.transforms.inputs.formats.records import open_records, records_of, spool_records
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import png_of
 from tests.support.helpers import rejects_of

@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 
 from shardwright.errors import BuildError
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.transforms.features.lists import empty_as_null
 from shardwright.transforms.features.rows import settle_references
 from shardwright.transforms.inputs.columns import (
+    as_text,
     canonical_splits,
     extra_feature,
     extra_type,
 )
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
 from shardwright.transforms.inputs.formats.tables import settle_sizes
-from shardwright.transforms.inputs.label_values import as_text
 from shardwright.transforms.references import set_column
 from shardwright.transforms.rejects import Reject
 from tests.support.helpers import references, rejects_of, rows_of

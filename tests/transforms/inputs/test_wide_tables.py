@@ -20,7 +20,7 @@ from PIL import Image
 from shardwright.errors import UsageError
 from shardwright.format.features import Feature
 from shardwright.format.manifest import json_bytes
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.transforms.features.rows import settle_references
 from shardwright.transforms.inputs import columns
 from shardwright.transforms.inputs.columns import extra_feature

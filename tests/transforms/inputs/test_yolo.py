@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
-from shardwright.transforms.inputs.formats import label_trees
+from shardwright.transforms.inputs.formats import voc
 from shardwright.transforms.inputs.formats.yolo import BadLabel, parse_yolo, read_config
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
@@ -112,7 +112,7 @@ def test_splits_of_data_yaml(
 
 def test_split_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are read whole, or the build fails: those of millions of images are long."""
-    monkeypatch.setattr(label_trees, "MAX_LABEL_BYTES", 1000)
+    monkeypatch.setattr(voc, "MAX_LABEL_BYTES", 1000)
     det.write(tmp_path, {**det.pictures("images", "ab"), **txts("labels", "a", "b")})
     long = "images/b.png\n" * 100 + "images/a.png\n\n"
     det.write(tmp_path, {"one.txt": long, "two.txt": "images/b.png\nimages/x.png\n"})

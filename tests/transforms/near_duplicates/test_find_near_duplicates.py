@@ -19,7 +19,7 @@ from shardwright.inspect.cli import main
 from shardwright.pipelines.commands import plan
 from shardwright.storage.folder import Folder
 from shardwright.transforms.near_duplicates.find_near_duplicates import FindNearDuplicates
-from shardwright.transforms.near_duplicates.options import NearDuplicateOptions
+from shardwright.transforms.near_duplicates.groups import NearDuplicateOptions
 from shardwright.transforms.publish.near_duplicates import list_near_duplicates
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket

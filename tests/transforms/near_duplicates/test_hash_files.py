@@ -14,8 +14,8 @@ from shardwright.errors import StorageError
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.inputs.spool import UnwrittenFolder
-from shardwright.transforms.near_duplicates import hash_files
-from shardwright.transforms.near_duplicates.hash_files import (
+from shardwright.transforms.near_duplicates import groups
+from shardwright.transforms.near_duplicates.groups import (
     PictureHash,
     hash_batch,
     hash_picture,
@@ -132,7 +132,7 @@ def test_after_a_death_images_are_hashed_one_by_one(
     with killed(after=1):  # the note
         hash_batch(batch, folder, NO_OPTIONS)
     assert suffixes(folder) == ["hashes.attempt"]
-    monkeypatch.setattr(hash_files, "_hash_row", hash_or_die)
+    monkeypatch.setattr(groups, "_hash_row", hash_or_die)
     del wanted["b.png"]
     assert hashes_of(batch, folder) == wanted
     # The next build does not meet the image again.

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shardwright.transforms.near_duplicates import groups, pairs
-from shardwright.transforms.near_duplicates.groups import join_pairs
-from shardwright.transforms.near_duplicates.pairs import Pairs, find_pairs
+from shardwright.transforms.near_duplicates import groups
+from shardwright.transforms.near_duplicates.groups import Pairs, find_pairs, join_pairs
 from tests.support.random_tests import examples
 
 BITS = st.integers(0, (1 << 64) - 1)
@@ -50,8 +49,8 @@ def test_pairs_are_those_of_brute_force(hashes: np.ndarray, distance: int, divid
     """By comparing all, as is fastest for so few, or by tables whose large buckets are divided."""
     with pytest.MonkeyPatch.context() as patch:
         if divides:
-            patch.setattr(pairs, "LARGE_BUCKET", 2)
-            patch.setattr(pairs, "_COMPARE_NS", 10**9)  # so that tables always pay
+            patch.setattr(groups, "LARGE_BUCKET", 2)
+            patch.setattr(groups, "_COMPARE_NS", 10**9)  # so that tables always pay
         assert as_set(list(find_pairs(hashes, distance))) == brute_force(hashes, distance)
 
 

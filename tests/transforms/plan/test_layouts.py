@@ -11,16 +11,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardwright.transforms.plan import layouts
-from shardwright.transforms.plan.layouts import (
+from shardwright.transforms.plan import packing
+from shardwright.transforms.plan.packing import (
     BucketCounts,
     BucketSizes,
+    Layout,
+    ShardPolicy,
+    SizeEstimate,
     draft_layout,
     lay_out,
     place_bucket,
 )
-from shardwright.transforms.plan.packing import Layout, ShardPolicy
-from shardwright.transforms.plan.size_estimate import SizeEstimate
 
 P = ShardPolicy
 
@@ -38,9 +39,9 @@ def lay_out_sizes(
         BucketSizes(number, {"train": array[start:stop]} if stop > start else {}, array[start:stop])
         for number, (start, stop) in enumerate(edges)
     ][::-1]
-    draft = draft_layout(map(layouts.count_bucket, buckets), policy, estimate)
+    draft = draft_layout(map(packing.count_bucket, buckets), policy, estimate)
     layout = lay_out(draft, [place_bucket(bucket, draft) for bucket in buckets])
-    return layout, layouts.shard_bytes(buckets, layout)["train"]
+    return layout, packing.shard_bytes(buckets, layout)["train"]
 
 
 # Ten to a hundred million bytes, evenly by order of magnitude: the tail is as heavy as it gets.

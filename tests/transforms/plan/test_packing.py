@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
 from shardwright.transforms.hashing import hash64
-from shardwright.transforms.plan import layouts, packing
-from shardwright.transforms.plan.layouts import draft_layout, lay_out
-from shardwright.transforms.plan.packing import Layout, ShardCuts, ShardPolicy, sort_bucket
+from shardwright.transforms.plan import packing
+from shardwright.transforms.plan.packing import (
+    Layout,
+    ShardCuts,
+    ShardPolicy,
+    draft_layout,
+    lay_out,
+    sort_bucket,
+)
 from shardwright.transforms.rejects import Reject, RejectReason
 from tests.support.helpers import references
 
@@ -37,9 +43,9 @@ def pack(
     for bucket, parts in buckets.items():
         ordered[bucket], doubles = sort_bucket(parts)
         rejects += doubles
-    sizes = [layouts.size_bucket(bucket, batch) for bucket, batch in ordered.items()]
-    draft = draft_layout(map(layouts.count_bucket, sizes), policy)
-    layout = lay_out(draft, [layouts.place_bucket(bucket, draft) for bucket in sizes])
+    sizes = [packing.size_bucket(bucket, batch) for bucket, batch in ordered.items()]
+    draft = draft_layout(map(packing.count_bucket, sizes), policy)
+    layout = lay_out(draft, [packing.place_bucket(bucket, draft) for bucket in sizes])
     pieces = defaultdict(list)
     for bucket, batch in ordered.items():
         for shard, piece in packing.cut_bucket(bucket, batch, layout):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardwright.format.naming import ShardName
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from tests.support.helpers import references
 
 NAME = ShardName("tiny", "train", 0, 1)

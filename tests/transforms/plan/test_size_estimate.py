@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from shardwright.format.json_files import typed
-from shardwright.transforms.plan.size_estimate import SizeEstimate
+from shardwright.transforms.plan.packing import SizeEstimate
 
 
 def test_the_model_with_the_smaller_error_is_used() -> None:

@@ -22,7 +22,7 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.pipelines.commands import build as build_command
 from shardwright.pipelines.commands import plan as plan_command
 from shardwright.pipelines.job.build import describe_job
-from shardwright.pipelines.local.plan import plan_locally
+from shardwright.pipelines.local.build import plan_locally
 from shardwright.pipelines.options.build import parse_options
 from shardwright.storage.folder import Folder
 from shardwright.transforms.plan.packing import ORDER_KEY, known_sizes, order_keys

@@ -15,7 +15,7 @@ from tfx_bsl.public.tfxio import RecordBatchesOptions, TensorFlowDatasetOptions,
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.format.splits import ShardInfo, SplitInfo
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.publish.companions import dataset_info_json, schema_pbtxt
 from tests.support.feature_cases import CASES, MANIFEST, SHARD, write_dataset

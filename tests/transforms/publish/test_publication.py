@@ -17,7 +17,7 @@ from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import FileInfo
 from shardwright.transforms.output_state import Clearance

@@ -16,8 +16,7 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import Clearance, OutputRequest, fingerprint_of
-from shardwright.transforms.plan.packing import Layout
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import Layout, ShardPlan
 from shardwright.transforms.publish.publish_dataset import PublishDataset
 from shardwright.transforms.reject_files import first_faults, pack_rejects
 from shardwright.transforms.reject_limits import RejectLimits

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.transforms.splits.apportion import apportion, whole_parts
+from shardwright.transforms.splits.split_rules import apportion, whole_parts
 
 
 @pytest.mark.parametrize(

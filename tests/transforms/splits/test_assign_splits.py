@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shardwright.transforms.references import set_column
-from shardwright.transforms.splits.assign_splits import AssignSplits
-from shardwright.transforms.splits.draw_splits import DrawSplits
+from shardwright.transforms.splits.assign_splits import AssignSplits, DrawSplits
 from shardwright.transforms.splits.list_splits import ListSplits
 from shardwright.transforms.splits.split_lists import SplitLists
 from shardwright.transforms.splits.split_rules import parse_split

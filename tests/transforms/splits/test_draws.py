@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError
-from shardwright.transforms.splits.draws import SplitDraw
-from shardwright.transforms.splits.split_rules import SplitRule, parse_split, split_hash
+from shardwright.transforms.splits.split_rules import SplitDraw, SplitRule, parse_split, split_hash
 from tests.support.helpers import references, rows_of
 from tests.support.random_tests import examples
 

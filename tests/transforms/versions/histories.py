@@ -14,7 +14,7 @@ from shardwright.format.index import read_index_of
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName, generation_folder
 from shardwright.format.versions import number_of, read_version
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.versions.commit import Operation, VersionChange, commit
 from tests.support.build_helpers import png_of

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from shardwright.format.naming import ShardName
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.references import set_column
 from shardwright.transforms.rejects import RejectReason
 from shardwright.transforms.user_code import UserTransform

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from shardwright.format.schema import ARROW_TYPES, ExampleSchema, Feature, FeatureKind
 from shardwright.images.kinds import ImageInfo
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.transforms.references import extra_name
 from shardwright.transforms.write import examples as encoding
 from shardwright.transforms.write.examples import (
@@ -228,7 +228,7 @@ _PRINT_RECORDS = """
 import sys
 sys.modules["tensorflow"] = None  # any import of it fails
 import pyarrow as pa
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.transforms.write.examples import ExampleEncoder
 from shardwright.images.kinds import ImageInfo

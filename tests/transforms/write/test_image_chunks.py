@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import ImageFault, StorageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.rejects import Reject

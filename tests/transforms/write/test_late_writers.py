@@ -23,12 +23,11 @@ from shardwright.format import naming
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import Manifest, json_bytes
 from shardwright.format.naming import ShardName
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder, Sink
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.output_state import Clearance
-from shardwright.transforms.plan.packing import Layout, ShardCuts
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import Layout, ShardCuts, ShardPlan
 from shardwright.transforms.publish.companions import TfdsFiles
 from shardwright.transforms.publish.publication import Publication, publish
 from shardwright.transforms.publish.written_shards import WrittenShards

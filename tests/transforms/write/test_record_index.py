@@ -11,10 +11,10 @@ import pytest
 from shardwright.errors import StorageError
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_index
 from shardwright.format.naming import ShardName
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.references import LABEL_INDEX
 from shardwright.transforms.write.record_index import index_shard, moved_rows
 from shardwright.transforms.write.shard_writing import write_shard

@@ -20,10 +20,10 @@ from shardwright.format.example import parse_example
 from shardwright.format.index import ShardSummary, read_summary
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.rejects import RejectReason as R
 from shardwright.transforms.write import image_reads

@@ -14,11 +14,11 @@ from shardwright.format import naming
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import json_bytes
 from shardwright.format.naming import ShardName
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.output_state import Clearance
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.progress import PROGRESS
 from shardwright.transforms.rejects import Reject
 from shardwright.transforms.routing import Routed

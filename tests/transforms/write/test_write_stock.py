@@ -18,12 +18,12 @@ from shardwright.format.index import ShardSummary, read_index, read_summary
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
 from shardwright.images.kinds import ImageInfo
-from shardwright.schemas.image_classification import image_classification
+from shardwright.schemas.ready import image_classification
 from shardwright.storage.folder import Folder
 from shardwright.transforms.images.options import EncodeOptions
 from shardwright.transforms.images.policy import PolicyFault
 from shardwright.transforms.output_state import Clearance
-from shardwright.transforms.plan.shard_plans import ShardPlan
+from shardwright.transforms.plan.packing import ShardPlan
 from shardwright.transforms.references import LABEL_INDEX
 from shardwright.transforms.reject_files import read_rejects
 from shardwright.transforms.rejects import Reject

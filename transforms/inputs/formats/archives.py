@@ -17,18 +17,18 @@ from typing import IO, Any, ClassVar, NamedTuple, TypeVar
 
 from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.companions import find_companions
+from shardwright.transforms.inputs.detection import LIST_BYTES, may_be_list, refuse_unread
 from shardwright.transforms.inputs.file_rules import (
     LITTER,
     NO_IMAGE_NAME,
     SPLIT_FOLDERS,
     Problem,
+    find_companions,
     has_image_name,
     is_litter,
     place_of,
     size_problem,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
 from shardwright.transforms.inputs.input_files import (
     FilesSource,
     FileState,
@@ -37,15 +37,18 @@ from shardwright.transforms.inputs.input_files import (
     describe_files,
     files_state_splits,
     find_files,
-    state_of,
-)
-from shardwright.transforms.inputs.source import Rows, SourceRequest
-from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
-from shardwright.transforms.inputs.top_folders import (
     rule_of_labels,
     split_folders_of,
+    state_of,
 )
-from shardwright.transforms.inputs.unread import LIST_BYTES, may_be_list, refuse_unread
+from shardwright.transforms.inputs.source import (
+    ImageRow,
+    Rows,
+    SourceRequest,
+    image_references,
+    in_batches,
+)
+from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 from shardwright.transforms.references import ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason, incomplete, reason_of
 

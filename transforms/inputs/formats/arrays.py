@@ -26,14 +26,20 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs.columns import MAX_COLUMNS, first_doubled
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
-from shardwright.transforms.inputs.formats.record_forms import (
+from shardwright.transforms.inputs.formats.record_columns import (
     SAMPLE_RECORDS,
     Record,
     input_key,
     simple_value,
 )
 from shardwright.transforms.inputs.formats.records import RecordSource, list_records, source_of
-from shardwright.transforms.inputs.input_files import FilesSource, base_of, find_files, state_of
+from shardwright.transforms.inputs.input_files import (
+    FilesSource,
+    base_of,
+    describe_files,
+    find_files,
+    state_of,
+)
 from shardwright.transforms.inputs.source import Rows, SourceRequest
 from shardwright.transforms.inputs.spool import SpoolWriter, spooled_part
 
@@ -222,8 +228,7 @@ class ArraySource(RecordSource):
             return None
         rows = read_records(files[0].uri, request.storage)
         sample = list(itertools.islice(rows, SAMPLE_RECORDS))
-        number = "a file" if len(files) == 1 else f"{len(files)} files"
-        what = f"{number} of NumPy arrays at {request.uri}"
+        what = describe_files(request, files, "NumPy file")
         source = source_of(cls, sample, request, what)
         return replace(source, base=base_of(files), is_part=is_array_name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -19,37 +19,6 @@ from shardwright.transforms.inputs.image_paths import PROBES, holding_folder
 from shardwright.transforms.inputs.source import SourceRequest
 
 _SUFFIXES = ("", ".jpg", ".jpeg", ".png")
-
-
-class Objects:
-    """Finds them by the names of columns."""
-
-    # Open Images has ids without an extension in place of paths, and codes in place of class names.
-    roles: ClassVar[Mapping[str, Sequence[str]]] = {
-        **ROLE_COLUMNS,
-        "id": ("image_id", "imageid", "id"),
-        "label": (*ROLE_COLUMNS["label"], "labelname", "label_name"),
-    }
-
-    @staticmethod
-    def in_rows(request: SourceRequest, columns: pa.Schema) -> BoxColumns | None:
-        """Return columns of boxes, unless the schema has no image or fills features from them."""
-        found = None if request.image is None else BoxColumns.find(columns)
-        return None if found is None or request.kinds.keys() & {*found.edges} else found
-
-    @staticmethod
-    def in_cells(columns: pa.Schema, declared: Container[str]) -> BoxStructs | None:
-        return BoxStructs.find(columns, declared)
-
-    @staticmethod
-    def placed(table: TableLayout, boxes: BoxColumns) -> TableLayout:
-        return _of_boxes(table, boxes)
-
-
-class BoxTableSource(TableSource):
-    """A table, with a row for each image or box."""
-
-    finder = Objects()
 
 
 def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
@@ -79,3 +48,29 @@ def _of_boxes(table: TableLayout, boxes: BoxColumns) -> TableLayout:
             root = table.image_root if folder == own else folder
             return replace(table, image_root=root, suffix=suffix)
     return table
+
+
+class Objects:
+    """Finds them by the names of columns."""
+
+    # Open Images has ids without an extension in place of paths, and codes in place of class names.
+    roles: ClassVar[Mapping[str, Sequence[str]]] = {
+        **ROLE_COLUMNS,
+        "id": ("image_id", "imageid", "id"),
+        "label": (*ROLE_COLUMNS["label"], "labelname", "label_name"),
+    }
+
+    @staticmethod
+    def in_rows(request: SourceRequest, columns: pa.Schema) -> BoxColumns | None:
+        """Return columns of boxes, unless the schema has no image or fills features from them."""
+        found = None if request.image is None else BoxColumns.find(columns)
+        return None if found is None or request.kinds.keys() & {*found.edges} else found
+
+    in_cells = staticmethod(BoxStructs.find)
+    placed = staticmethod(_of_boxes)
+
+
+class BoxTableSource(TableSource):
+    """A table, with a row for each image or box."""
+
+    finder = Objects()

@@ -31,9 +31,8 @@ from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.file_rules import Problem, split_of
+from shardwright.transforms.inputs.file_rules import Problem, peek_text, split_of
 from shardwright.transforms.inputs.folder_contents import has_wildcard, read_start
-from shardwright.transforms.inputs.foreign_text import peek_text
 from shardwright.transforms.inputs.formats.coco_files import (
     ANNOTATION,
     ANNOTATION_WITH_KEYPOINTS,
@@ -59,10 +58,14 @@ from shardwright.transforms.inputs.image_paths import (
     look_up_batch,
     resolve_paths,
 )
-from shardwright.transforms.inputs.image_rows import ImageRow, image_references
-from shardwright.transforms.inputs.input_files import find_files
-from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
-from shardwright.transforms.inputs.top_folders import names_state_splits
+from shardwright.transforms.inputs.input_files import find_files, names_state_splits
+from shardwright.transforms.inputs.source import (
+    ImageRow,
+    InputSource,
+    Rows,
+    SourceRequest,
+    image_references,
+)
 from shardwright.transforms.references import (
     BATCH_ROWS,
     extra_name,
@@ -198,7 +201,14 @@ def _source_of(request: SourceRequest, files: Sequence[str]) -> CocoSource:
             "add the section `categories` with an id and a name for each class"
         )
     if not (has_wildcard(request.uri) or request.uri.lower().endswith(_ENDING)):
-        _warn_of_others(request, found.stems)
+        images = request.listings.companions_in(request.uri).images
+        # As far as detection looks.
+        others = [path for path in images if stem_of(path) not in found.stems]
+        if others:
+            _LOG.warning(
+                "%s %s has %s that no json lists, such as %s: not read",
+                *(request.argument, request.uri, counted(len(others), "image"), others[0]),
+            )
     ignored = f"; {', '.join(left_out)} left out" if left_out else ""
     if found.has_keypoints and not counts:
         ignored += "; keypoints left out, as no category names them"
@@ -231,17 +241,6 @@ def _source_of(request: SourceRequest, files: Sequence[str]) -> CocoSource:
         num_keypoints=counts,
         storage=request.storage,
     )
-
-
-def _warn_of_others(request: SourceRequest, listed: Set[str]) -> None:
-    """Log the images of a folder that no json lists, as far as detection looks."""
-    images = request.listings.companions_in(request.uri).images
-    others = [path for path in images if stem_of(path) not in listed]
-    if others:
-        _LOG.warning(
-            "%s %s has %s that no json lists, such as %s: not read",
-            *(request.argument, request.uri, counted(len(others), "image"), others[0]),
-        )
 
 
 def _sets_of(
@@ -381,20 +380,16 @@ class _SetListing:
 
     def batches(self) -> Iterator[pa.RecordBatch | Reject]:
         """Yield the images with their annotations, and rejects."""
-        folder, files = self._image_folder(), files_of(self._source.uri, self._source.storage)
+        storage, folders = self._source.storage, self._set.folders
+        names = (image.file_name for image in self._images)
+        relative = islice((name for name in names if not is_whole_path(name)), PROBES)
+        found, _ = holding_folder(pa.array(relative, pa.string()), folders, storage)
+        folder, files = found or folders[0], files_of(self._source.uri, storage)
         num_bytes = sum(files.num_bytes_of(uri) or 0 for uri in self._set.files)
         # Fewer rows if images have many annotations, because a batch is in memory.
         size = max(1, min(BATCH_ROWS, len(self._images) * _BATCH_BYTES // max(num_bytes, 1)))
         for start in range(0, len(self._images), size):
             yield from self._batch(folder, range(start, min(start + size, len(self._images))))
-
-    def _image_folder(self) -> str:
-        """Return the first candidate folder that holds one of the first images' relative paths."""
-        names = (image.file_name for image in self._images)
-        relative = islice((name for name in names if not is_whole_path(name)), PROBES)
-        probes = pa.array(relative, pa.string())
-        found, _ = holding_folder(probes, self._set.folders, self._source.storage)
-        return found or self._set.folders[0]
 
     def _batch(self, folder: str, rows: range) -> Rows:
         source = self._source

@@ -19,7 +19,7 @@ from shardwright.errors import BuildError
 from shardwright.format.json_files import load_json, typed
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.foreign_text import utf8_of
+from shardwright.transforms.inputs.file_rules import utf8_of
 
 MAX_INT64 = 2**63 - 1
 _DIGITS = re.compile(r"-?[0-9]{1,19}")

@@ -23,7 +23,7 @@ from shardwright.sizes import counted
 from shardwright.storage.folder import Folder
 from shardwright.transforms.changes.known_records import without_suffixes
 from shardwright.transforms.inputs.folder_contents import has_wildcard
-from shardwright.transforms.inputs.input_files import FileState, find_files, state_of
+from shardwright.transforms.inputs.input_files import find_files, state_of
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
     BATCH_ROWS,
@@ -33,8 +33,8 @@ from shardwright.transforms.references import (
     ORIGIN_TYPE,
     RECORD_CRC,
     SUFFIX,
-    keep_rows,
     reject_rows,
+    rows_left,
 )
 from shardwright.transforms.rejects import RejectReason
 
@@ -105,7 +105,13 @@ class CopiedSource(InputSource):
             index = index.filter(pc.invert(has_ids(index, pa.array(sorted(self.without)))))
         for batch in index.combine_chunks().to_batches(BATCH_ROWS):
             listed = _references(batch, self, uri=uri, etag=state.etag, split=name.split)
-            yield from _inside(listed, state)
+            origins = listed.column(ORIGIN)
+            ends = pc.add(pc.struct_field(origins, "offset"), pc.struct_field(origins, "length"))
+            beyond = ends.to_numpy() > state.num_bytes
+            detail = "record {row} of the shard is beyond the end of its file: run "
+            detail += "`shardwright verify`"
+            yield from reject_rows(listed, beyond, RejectReason.TRUNCATED, detail)
+            yield from rows_left(listed, ~beyond)
 
 
 def _manifest_of(request: SourceRequest) -> Manifest | None:
@@ -189,14 +195,3 @@ def _references(
         RECORD_CRC: rows[RECORD_CRC],
     }
     return pa.RecordBatch.from_pydict(columns, schema=COPIED_SCHEMA)
-
-
-def _inside(batch: pa.RecordBatch, state: FileState) -> Rows:
-    """Yield the records inside a file of this state, and a reject for each other one."""
-    origins = batch.column(ORIGIN)
-    ends = pc.add(pc.struct_field(origins, "offset"), pc.struct_field(origins, "length"))
-    beyond = ends.to_numpy() > state.num_bytes
-    detail = "record {row} of the shard is beyond the end of its file: run `shardwright verify`"
-    yield from reject_rows(batch, beyond, RejectReason.TRUNCATED, detail)
-    if not beyond.all():
-        yield keep_rows(batch, ~beyond)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from shardwright.errors import BuildError
 from shardwright.format.json_files import load_json
 from shardwright.format.parquet import ParquetRows
-from shardwright.format.schema import PICTURES, FeatureKind
+from shardwright.format.schema import PICTURES
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.features.lists import is_list, value_type
@@ -197,7 +197,15 @@ def _layout_of(files: tuple[InputFile, ...], request: SourceRequest) -> Columns 
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     return columns_of(
         rows,
-        [name for name, one in columns.items() if _is_picture(one, said.get(name))],
+        [  # by an option or `--schema`, else by the values
+            name
+            for name, one in columns.items()
+            if (
+                said[name] in PICTURES and _can_hold_pictures(one.type)
+                if name in said
+                else _holds_pictures(one)
+            )
+        ],
         request,
         uri,
         lists=[
@@ -209,13 +217,6 @@ def _layout_of(files: tuple[InputFile, ...], request: SourceRequest) -> Columns 
         object_names=partial(stated_object_names, rows.schema),
         forced=request.forced,
     )
-
-
-def _is_picture(column: pa.Array, said: FeatureKind | None) -> bool:
-    """Return whether a column holds images, by an option or `--schema`, else by its values."""
-    if said is None:
-        return _holds_pictures(column)
-    return said in PICTURES and _can_hold_pictures(column.type)
 
 
 def _holds_pictures(column: pa.Array) -> bool:

@@ -16,7 +16,7 @@ from shardwright.storage.clients import client_for
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
 from shardwright.storage.listing import ObjectRow, cut_prefix, list_pages
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.inputs.boundary import outside_problem
+from shardwright.transforms.inputs.detection import LIST_BYTES, refuse_unread
 from shardwright.transforms.inputs.file_rules import (
     LITTER,
     NO_IMAGE_NAME,
@@ -30,10 +30,16 @@ from shardwright.transforms.inputs.file_rules import (
     size_problem,
 )
 from shardwright.transforms.inputs.folder_contents import read_start
-from shardwright.transforms.inputs.image_rows import ImageRow, image_references, in_batches
-from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
-from shardwright.transforms.inputs.top_folders import rule_of_labels, shown, split_folders_of
-from shardwright.transforms.inputs.unread import LIST_BYTES, refuse_unread
+from shardwright.transforms.inputs.image_paths import outside_problem
+from shardwright.transforms.inputs.input_files import rule_of_labels, shown, split_folders_of
+from shardwright.transforms.inputs.source import (
+    ImageRow,
+    InputSource,
+    Rows,
+    SourceRequest,
+    image_references,
+    in_batches,
+)
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _RANGES = 16  # parts of a long prefix; a worker lists each by several threads

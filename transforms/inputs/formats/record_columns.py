@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
+import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -9,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from shardwright.errors import UsageError
@@ -16,20 +21,190 @@ from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.format.tensors import TENSOR_DTYPES
 from shardwright.transforms.features.lists import is_list
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS
-from shardwright.transforms.inputs.formats.record_forms import (
-    IndexedPixels,
-    Record,
-    column_value,
-    is_picture,
-    picture_bytes,
-    picture_path,
-)
+from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.rows import (
     NOT_FITTING,
     PictureParts,
     RawRows,
     array_and_misfits,
 )
+
+_BYTES = (bytes, bytearray, memoryview)
+_PLAIN = (str, bytes, int, float, os.PathLike)  # taken as they are, without a closer look
+# Pillow's modes whose pixels are stored as they are; those that no PNG has are rejects.
+_MODES = ("L", "RGB", "RGBA", "I;16", "I;16B", "I;16L", "I;16N", "F")
+_INDEXED = ("1", "P")
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_COLOR_TYPES = {1: 0, 3: 2, 4: 6}  # channels -> gray, RGB, RGBA
+_AVERAGE = 3
+_DTYPES = ("uint8", "uint16")
+Record = Mapping[str, Any]
+SAMPLE_RECORDS = 64  # the schema is inferred from them; as many are in memory at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexedPixels:
+    """A Pillow image with a palette, or of two colors.
+
+    Attributes:
+        colors: What it shows, as a feature of images has it.
+        numbers: The numbers of its colors, as a mask has them, uint8 [height, width].
+    """
+
+    colors: np.ndarray[Any, Any]
+    numbers: np.ndarray[Any, Any]
+
+
+def simple_value(value: Any) -> Any:
+    """Return a value that the caller cannot change: its buffer may be used for the next record.
+
+    Pillow's images and tensors of any library become NumPy arrays, arrays of one value that value,
+    and masked values None.
+    """
+    if isinstance(value, _PLAIN) or value is None:
+        return value
+    if isinstance(value, _BYTES):
+        return bytes(value)
+    if isinstance(value, list | tuple):
+        return [simple_value(each) for each in value]
+    if hasattr(value, "getbands"):
+        return _pixels_of(value)
+    if not hasattr(value, "__array__"):
+        return value
+    if np.ma.is_masked(value):
+        return value.tolist()
+    # A copy: a loader may fill the same buffer with its next record.
+    array = np.array(value)
+    if array.dtype.kind in "mM":  # nanoseconds would become numbers
+        return array.astype(f"{array.dtype.kind}8[us]").tolist()
+    return array if array.ndim else array.item()
+
+
+def is_picture(value: Any) -> bool:
+    """Return whether a simple value is an image: its pixels, its encoded bytes or its path."""
+    if isinstance(value, np.ndarray):
+        return is_pixels(value)
+    if isinstance(value, bytes):
+        return has_image_magic(value)
+    return isinstance(value, os.PathLike | IndexedPixels)
+
+
+def input_key(value: Any) -> str:
+    """Return the key of a simple value that has no name, such as the first of an (X, y) pair.
+
+    Numbers in fewer than two dimensions, a vector or a single one, are "features"; all else, such
+    as pixels, encoded bytes or a path, is "image".
+    """
+    if isinstance(value, np.ndarray):
+        is_vector = value.ndim < 2 and value.dtype.kind in "biuf"
+    else:
+        numbers = value if isinstance(value, list) else [value]
+        is_vector = all(isinstance(number, int | float) for number in numbers)
+    return "features" if is_vector else "image"
+
+
+def picture_bytes(value: Any, *, is_mask: bool = False) -> bytes | None:
+    """Return the encoded image of a simple value; None for a path, or without an image.
+
+    Args:
+        value: The value.
+        is_mask: It is a mask: of an image with a palette, the numbers are stored.
+
+    Raises:
+        ValueError: The value is no image.
+    """
+    if value is None or isinstance(value, str | os.PathLike):
+        return None
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, IndexedPixels):
+        value = value.numbers if is_mask else value.colors
+    if isinstance(value, np.ndarray) and is_pixels(value):
+        return encode_png(value)
+    found = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else repr(value)[:80]
+    raise ValueError(
+        "an image must be a uint8 or uint16 array of shape (height, width) or (height, width, 1, 3 "
+        f"or 4), a PIL image, encoded bytes or a path, got {found}"
+    )
+
+
+def column_value(value: Any, *, as_lists: bool) -> Any:
+    """Return a simple value as Arrow takes it.
+
+    Args:
+        value: The value; no image.
+        as_lists: Flatten arrays of several dimensions; if False they become `.npy` files, as
+            features of kind tensor read them.
+    """
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if not isinstance(value, np.ndarray) or value.ndim == 1:
+        return value
+    if as_lists:
+        return value.ravel()
+    file = io.BytesIO()
+    np.save(file, value, allow_pickle=False)
+    return file.getvalue()
+
+
+def _pixels_of(image: Any) -> np.ndarray[Any, Any] | IndexedPixels:
+    """Return a Pillow image's pixels without loss; other color spaces are converted."""
+    if image.mode in _INDEXED:
+        colors = np.array(image.convert("L" if image.mode == "1" else _with_colors(image)))
+        return IndexedPixels(colors, np.array(image).astype(np.uint8))
+    if image.mode == "I":
+        numbers = np.array(image)
+        fits = numbers.min(initial=0) >= 0 and numbers.max(initial=0) < 1 << 16
+        return numbers.astype(np.uint16) if fits else numbers
+    if image.mode == "La":  # Pillow has no direct way
+        image = image.convert("LA")
+    pixels = np.array(image if image.mode in _MODES else image.convert(_with_colors(image)))
+    return pixels.astype(pixels.dtype.newbyteorder("="))
+
+
+def _with_colors(image: Any) -> str:
+    is_clear = image.mode in ("LA", "PA") or "transparency" in image.info
+    return "RGBA" if is_clear else "RGB"
+
+
+def is_pixels(array: npt.NDArray[Any]) -> bool:
+    """Return whether an array is [height, width] or [height, width, 1|3|4] of uint8 or uint16."""
+    has_shape = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in _COLOR_TYPES)
+    return has_shape and array.dtype.name in _DTYPES and array.size > 0
+
+
+def encode_png(pixels: npt.NDArray[Any]) -> bytes:
+    """Return the PNG of an array for which `is_pixels` is true."""
+    height, width = pixels.shape[:2]
+    channels = pixels.shape[2] if pixels.ndim == 3 else 1
+    depth = pixels.dtype.itemsize
+    header = struct.pack(">IIBBBBB", width, height, 8 * depth, _COLOR_TYPES[channels], 0, 0, 0)
+    # PNG's samples are big-endian.
+    rows = np.ascontiguousarray(pixels, dtype=f">u{depth}").reshape(height, -1).view(np.uint8)
+    # Run lengths only: in filtered photographs longer matches are rare, and the search for them is
+    # slow.
+    packer = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS, 9, zlib.Z_RLE)
+    data = packer.compress(_filtered(rows, channels * depth).data) + packer.flush()
+    chunks = ((b"IHDR", header), (b"IDAT", data), (b"IEND", b""))
+    return _SIGNATURE + b"".join(_chunk(kind, content) for kind, content in chunks)
+
+
+def _filtered(rows: npt.NDArray[np.uint8], pixel_bytes: int) -> npt.NDArray[np.uint8]:
+    """Return each row as the filter's number and the differences to the mean of left and above."""
+    left, above = np.zeros_like(rows), np.zeros_like(rows)
+    left[:, pixel_bytes:] = rows[:, :-pixel_bytes]
+    above[1:] = rows[:-1]
+    # The mean without the carry of the sum, which needs a ninth bit.
+    mean = (left & above) + ((left ^ above) >> 1)
+    filtered = np.full((len(rows), rows.shape[1] + 1), _AVERAGE, np.uint8)
+    np.subtract(rows, mean, out=filtered[:, 1:])
+    return filtered
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(content, zlib.crc32(kind))
+    return b"".join((len(content).to_bytes(4), kind, content, checksum.to_bytes(4)))
+
 
 Shape = tuple[int | None, ...]
 
@@ -261,23 +436,15 @@ def _picture_columns(
     pictures = {name for name in columns if said.get(name) in PICTURES}
     if find_images:
         pictures |= {name for name in columns.keys() - said if any(map(is_picture, columns[name]))}
-        pictures = pictures or set(_usual_columns(columns, said)[:1])
+    if find_images and not pictures:
+        # Those with paths, then undeclared ones: a wrong value under a usual name is an error.
+        by_lower = {name.strip().lower(): name for name in columns}
+        usual = [by_lower[name] for name in ROLE_COLUMNS["image"] if name in by_lower]
+        paths = [name for name in usual if any(isinstance(value, str) for value in columns[name])]
+        pictures = {*[*paths, *(name for name in usual if name not in said)][:1]}
     for name in pictures:
         _check_pictures(name, columns[name])
     return pictures
-
-
-def _usual_columns(
-    columns: Mapping[str, Sequence[Any]], said: Mapping[str, FeatureKind]
-) -> list[str]:
-    """Return the columns whose names are usual for images: those with paths, then undeclared ones.
-
-    So a wrong value under such a name is an error that names the key.
-    """
-    by_lower = {name.strip().lower(): name for name in columns}
-    usual = [by_lower[name] for name in ROLE_COLUMNS["image"] if name in by_lower]
-    paths = [name for name in usual if any(isinstance(value, str) for value in columns[name])]
-    return [*paths, *(name for name in usual if name not in said)]
 
 
 def _check_pictures(name: str, values: Sequence[Any]) -> None:
@@ -312,7 +479,8 @@ def _pictures(
         if isinstance(result, ValueError)
     }
     data = (None if isinstance(result, ValueError) else result for result in encoded)
-    return list(zip(data, map(picture_path, values), strict=True)), faults
+    paths = (os.fspath(value) if isinstance(value, str | os.PathLike) else None for value in values)
+    return list(zip(data, paths, strict=True)), faults
 
 
 def _encoded(value: Any, is_mask: bool) -> bytes | ValueError | None:

@@ -29,8 +29,7 @@ from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.transforms.features.lists import plain
 from shardwright.transforms.inputs.columns import check_names, check_width
-from shardwright.transforms.inputs.file_rules import has_image_name
-from shardwright.transforms.inputs.foreign_text import NOT_UTF8, open_text
+from shardwright.transforms.inputs.file_rules import NOT_UTF8, has_image_name, open_text
 from shardwright.transforms.references import BATCH_ROWS
 from shardwright.transforms.rejects import Reject, RejectReason
 
@@ -315,7 +314,8 @@ def _csv_texts(
                     detail = f"{told}: {redact(by.join(row))[:200]!r}"
                     bad_lines.append(Reject("", path, RejectReason.BAD_VALUE, detail))
                 fitting = [row for row in rows if len(row) == len(names)] if bad else rows
-                yield _texts(fitting, names)
+                texts = zip(*fitting, strict=True) if fitting else [()] * len(names)
+                yield pa.RecordBatch.from_arrays([pa.array(t, pa.string()) for t in texts], names)
         except csv.Error as error:
             raise BuildError(
                 f"cannot read the table {path}: {error}, in the row that ends in line "
@@ -330,11 +330,6 @@ def _num_chars(texts: Iterable[str]) -> int:
 def _size_of(rows: Sequence[Sequence[str]]) -> int:
     """Return the approximate bytes of rows of Python texts."""
     return _num_chars(chain.from_iterable(rows)) + _VALUE_BYTES * len(rows) * len(rows[0])
-
-
-def _texts(rows: Sequence[Sequence[str]], names: Sequence[str]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    return pa.RecordBatch.from_arrays([pa.array(one, pa.string()) for one in columns], names)
 
 
 def _delimiter(header: str, kind: str, path: str) -> str:

@@ -25,14 +25,14 @@ from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.transforms.features.lists import empty_as_null, is_text
-from shardwright.transforms.inputs.boundary import keep_inside
 from shardwright.transforms.inputs.columns import (
+    NOT_A_CLASS,
     ROLE_COLUMNS,
     Columns,
+    as_text,
     canonical_splits,
-    check_names,
+    class_texts,
     find_roles,
-    folded,
     quoted,
     role_text,
 )
@@ -49,6 +49,7 @@ from shardwright.transforms.inputs.image_paths import (
     SCHEME,
     STORE,
     has_addresses,
+    keep_inside,
     look_up_batch,
     look_up_pictures,
     resolve_paths,
@@ -61,7 +62,6 @@ from shardwright.transforms.inputs.input_files import (
     files_state_splits,
     find_files,
 )
-from shardwright.transforms.inputs.label_values import NOT_A_CLASS, as_text, class_texts
 from shardwright.transforms.inputs.source import InputSource, Rows, SourceRequest
 from shardwright.transforms.references import (
     PICTURE_TYPE,
@@ -70,6 +70,7 @@ from shardwright.transforms.references import (
     extra_name,
     keep_rows,
     reject_rows,
+    rows_left,
     set_column,
 )
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -79,7 +80,6 @@ S = TypeVar("S", bound="TableSource")
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
-CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
 _NO_CLASS = "no_class"  # the column of labels that are none
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
@@ -112,8 +112,6 @@ class TableLayout(Columns):
             an image.
         suffix: The extension of the images, if their paths lack it.
         names_split: True if the names of its files state their splits.
-        flags: The columns of the files, if all but the image's are classes with 0 or 1; None for
-            `columns`.
     """
 
     path: str
@@ -129,7 +127,6 @@ class TableLayout(Columns):
     boxes: Any = None
     suffix: str = ""
     names_split: bool = False
-    flags: pa.Schema | None = None
 
     @property
     def root(self) -> str:
@@ -386,12 +383,6 @@ def table_of(
             "name it, or leave it out (pandas: to_csv(index=False))"
         )
     sample = read_first_rows(paths[0], kind, schema, request.storage)
-    flags: pa.Schema | None = None
-    known: dict[str, Feature] = {}
-    if has_images and os.path.basename(paths[0]) == CLASSES_FILE:
-        flags, known[_LABELS] = _flags_of(request, path, schema, images)
-        schema = pa.schema([(flags.names[0], pa.string()), (_LABELS, pa.list_(pa.string()))])
-        images, sample = [folded(flags.names[0])], None
     sample = sample or pa.RecordBatch.from_pylist([], schema=schema)
     boxes = finder.in_rows(request, schema) if finder and has_images else None
     usual = finder.roles if finder and boxes else ROLE_COLUMNS
@@ -414,7 +405,6 @@ def table_of(
         schema = pa.schema(
             [one.with_type(pa.string()) if one.name in texts else one for one in schema]
         )
-    in_cells = finder and has_images and not flags
     table = TableLayout(
         path=path,
         format=kind,
@@ -424,27 +414,13 @@ def table_of(
         image_root=request.image_root,
         may_lack_images=request.may_lack_images,
         files=tuple(files),
-        num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
-        structs=finder.in_cells(schema, request.kinds) if finder and in_cells else None,
-        known=known,
-        flags=flags,
+        num_bytes=sum(files_of(one, request.storage).num_bytes_of(one) or 0 for one in paths)
+        * (_PACKED if kind == "parquet" or paths[0].lower().endswith(".gz") else 1),
+        structs=finder.in_cells(schema, request.kinds) if finder and has_images else None,
     )
     if table.split is None:
         _warn_of_splits(sample, path, {*request.kinds, *roles.values()})
     return finder.placed(table, boxes) if finder and boxes else table
-
-
-def _flags_of(
-    request: SourceRequest, path: str, columns: pa.Schema, images: Sequence[str]
-) -> tuple[pa.Schema, Feature]:
-    """Return the columns of Roboflow's table, the image's first, and the classes of the others."""
-    sample = pa.RecordBatch.from_pylist([], schema=columns)
-    found = find_roles(sample, request, path, {"image": images}, texts=True)
-    image = found["image"] or columns.names[0]
-    flags = pa.schema(dict.fromkeys([image, *columns.names], pa.string()))
-    classes = tuple(map(str.strip, flags.names[1:]))
-    check_names(path, classes)
-    return flags, Feature(_LABELS, FeatureKind.MULTI_LABEL, names=classes)
 
 
 def _warn_of_splits(rows: pa.RecordBatch, path: str, used: Collection[str | None]) -> None:
@@ -458,22 +434,6 @@ def _warn_of_splits(rows: pa.RecordBatch, path: str, used: Collection[str | None
                     "the splits, give --split-column %s",
                     *(name, path, shlex.quote(name)),
                 )
-
-
-def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows of 0 and 1 with the names of their classes; null for other values."""
-    assert table.flags is not None
-    image, *classes = map(rows.column, table.flags.names)  # a file may have another order
-    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in classes]
-    names = table.known[_LABELS].names
-    labels = [
-        [name for name, flag in zip(names, flags, strict=True) if flag == "1"]
-        if {*flags} <= {"0", "1"}
-        else None
-        for flags in zip(*texts, strict=True)
-    ]
-    columns = [pc.utf8_trim_whitespace(image), pa.array(labels, pa.list_(pa.string()))]
-    return pa.RecordBatch.from_arrays(columns, schema=table.columns)
 
 
 def _format_of(request: SourceRequest, path: str) -> str:
@@ -491,12 +451,6 @@ def _format_of(request: SourceRequest, path: str) -> str:
     )
 
 
-def _num_bytes(path: str, kind: str, storage: StorageOptions) -> int:
-    """Return the approximate bytes of a table's rows in memory, where compressed files grow."""
-    packed = kind == "parquet" or path.lower().endswith(".gz")
-    return (files_of(path, storage).num_bytes_of(path) or 0) * (_PACKED if packed else 1)
-
-
 def list_table(table: TableLayout, *names: str) -> Rows:
     """Yield the rows of some of the table's files as reference batches, and rejects of bad rows.
 
@@ -505,7 +459,11 @@ def list_table(table: TableLayout, *names: str) -> Rows:
     """
     names = names or ("",)
     if table.boxes is not None:
-        rows = (row for name in names for row in _boxes_in(table, name))
+        rows = (
+            row if isinstance(row, Reject) else table.boxes.read(row, f"{name}: " if name else "")
+            for name in names
+            for row in _checked_rows(table, name)
+        )
 
         def locate(batch: pa.RecordBatch) -> Rows:
             return _located(table, batch, names[0])
@@ -529,22 +487,13 @@ def list_table(table: TableLayout, *names: str) -> Rows:
                     yield from keep_inside(pictures, table.folders) if table.folders else pictures
 
 
-def _boxes_in(table: TableLayout, name: str) -> Rows:
-    """Yield the rows of a file as `BoxColumns.list_images` takes them."""
-    for found in _checked_rows(table, name):
-        is_reject = isinstance(found, Reject)
-        yield found if is_reject else table.boxes.read(found, f"{name}: " if name else "")
-
-
 def _checked_rows(table: TableLayout, name: str) -> Rows:
     """Yield references that are not looked up, whose extra columns still have the table's types."""
     first_row = 0
-    columns = table.columns if table.flags is None else table.flags
-    for part in read_table_file(table.path_of(name), table.format, columns, table.storage):
+    for part in read_table_file(table.path_of(name), table.format, table.columns, table.storage):
         if isinstance(part, Reject):
             yield part
             continue
-        part = part if table.flags is None else _with_labels(table, part)
         batch, no_class = _raw_references(table, part, first_row, name)
         first_row += part.num_rows
         if table.boxes is not None:  # rejects its image, not only its row
@@ -604,8 +553,6 @@ def _rules(
     if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
         yield "uri", is_empty, bad, f"the image column {escaped(repr(table.image))} is empty"
     yield "id", is_empty, RejectReason.BAD_ID, "the id is empty"
-    if table.flags is not None:
-        yield extra_name(_LABELS), pc.is_null, bad, "each class must be 0 or 1"
     if table.names_files:
         told = (
             "{uri} is not an object's address (s3://BUCKET/KEY, gs://BUCKET/KEY, "
@@ -694,9 +641,7 @@ def with_pictures(
                 keep[row] = False
                 yield Reject(batch.column("id")[row].as_py(), uri, reason, f"{name}: {detail}")
         batch = set_column(batch, extra_name(name), pa.array(places, PICTURE_TYPE))
-    batch = keep_rows(batch, keep)
-    if batch.num_rows:
-        yield batch
+    yield from rows_left(batch, keep)
 
 
 def escaped(text: str) -> str:

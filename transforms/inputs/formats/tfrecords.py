@@ -33,8 +33,8 @@ from shardwright.transforms.inputs.columns import (
     said_kinds,
 )
 from shardwright.transforms.inputs.file_rules import size_problem
-from shardwright.transforms.inputs.formats.detection_records import DetectionKeys
 from shardwright.transforms.inputs.formats.stated_features import (
+    DetectionKeys,
     RecordStatistics,
     Stated,
     is_sequence_example,
@@ -242,7 +242,12 @@ class TFRecordSource(FilesSource):
                 f"--image-root needs image paths, but {request.argument} {request.uri} "
                 "holds the images themselves"
             )
-        layout = _layout_of(request, files, stated)
+        seen = statistics_of(_first_records(files, request.storage), request.uri)
+        folder = Folder(os.path.dirname(files[0].uri), request.storage, None)
+        detection = None
+        if request.image is not None:
+            detection = DetectionKeys.find(seen, folder, request.kinds)
+        layout = make_layout(seen, request, stated, detection)
         label = layout.label
         has_indices = (
             label is not None
@@ -279,15 +284,6 @@ class TFRecordSource(FilesSource):
                 yield found
             else:
                 yield from detection.with_objects(found, self.request.storage)
-
-
-def _layout_of(
-    request: SourceRequest, files: tuple[InputFile, ...], stated: Stated
-) -> RecordLayout:
-    seen = statistics_of(_first_records(files, request.storage), request.uri)
-    folder = Folder(os.path.dirname(files[0].uri), request.storage, None)
-    detection = None if request.image is None else DetectionKeys.find(seen, folder, request.kinds)
-    return make_layout(seen, request, stated, detection)
 
 
 def _files_in(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:

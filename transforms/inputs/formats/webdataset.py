@@ -16,8 +16,7 @@ import pyarrow as pa
 from shardwright.errors import MissingError, UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.transforms.inputs.columns import ROLE_COLUMNS, Columns, find_roles
-from shardwright.transforms.inputs.file_rules import Problem, has_image_name
-from shardwright.transforms.inputs.foreign_text import decode_text
+from shardwright.transforms.inputs.file_rules import Problem, decode_text, has_image_name
 from shardwright.transforms.inputs.formats.archives import (
     LEAST_LOOK,
     LOOK_BYTES,
@@ -36,10 +35,9 @@ from shardwright.transforms.inputs.formats.archives import (
     until_fault,
 )
 from shardwright.transforms.inputs.formats.tars import TarSource, tar_stem
-from shardwright.transforms.inputs.image_rows import in_batches
 from shardwright.transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from shardwright.transforms.inputs.rows import NOT_FITTING, NumberedRow, list_rows, raw_rows
-from shardwright.transforms.inputs.source import Rows, SourceRequest
+from shardwright.transforms.inputs.source import Rows, SourceRequest, in_batches
 from shardwright.transforms.inputs.spool import SpoolWriter
 from shardwright.transforms.references import ImagePlace
 from shardwright.transforms.rejects import Reject, RejectReason
@@ -108,23 +106,19 @@ def is_image_suffix(suffix: str) -> bool:
     return has_image_name(f".{suffix}")
 
 
-def split_key(path: str, *, keys_have_dots: bool = False) -> tuple[str, str] | None:
+def split_key(path: str) -> tuple[str, str] | None:
     """Return a member's key, and its suffix in lower case; None if it is not part of a sample.
 
-    The suffix begins at the first dot, as webdataset has it, or at the last one.
+    The suffix begins at the first dot, as webdataset has it.
     """
     folder, slash, name = path.rpartition("/")
-    stem, _, suffix = name.rpartition(".") if keys_have_dots else name.partition(".")
+    stem, _, suffix = name.partition(".")
     is_part = stem and suffix and not stem.startswith(".")
     return (f"{folder}{slash}{stem}", suffix.lower()) if is_part else None
 
 
 def read_samples(
-    members: Iterable[Member],
-    archive: Archive | None,
-    writer: SpoolWriter | None = None,
-    *,
-    keys_have_dots: bool = False,
+    members: Iterable[Member], archive: Archive | None, writer: SpoolWriter | None = None
 ) -> Iterator[Sample | tuple[str, Problem]]:
     """Yield samples in order, and (path, problem) for each member outside a sample.
 
@@ -132,7 +126,6 @@ def read_samples(
         members: All members of an archive.
         archive: As for `place_member`; None to leave out the places of images.
         writer: As for `place_member`.
-        keys_have_dots: As for `split_key`.
 
     Raises:
         ArchiveFault: The rest of the archive cannot be read. The last sample, which may be
@@ -140,7 +133,7 @@ def read_samples(
     """
     sample: Sample | None = None
     for member in members:
-        found = split_key(member.path, keys_have_dots=keys_have_dots)
+        found = split_key(member.path)
         problem = path_problem(member.path)
         if found is None or problem:
             other = RejectReason.OTHER_FILE, "not in a sample: its name has no suffix"
@@ -203,12 +196,10 @@ class SampleLayout(Columns):
     Attributes:
         fields: The json's fields with a role or a feature.
         ignored: Suffixes and fields that are not used.
-        keys_have_dots: As for `split_key`.
     """
 
     fields: tuple[str, ...]
     ignored: tuple[str, ...]
-    keys_have_dots: bool
 
     @property
     def label_source(self) -> str:
@@ -254,15 +245,12 @@ class SampleLayout(Columns):
                 raise ValueError(f"it has {one}, which the first samples lack")
 
 
-def learn_layout(
-    samples: Sequence[Sample], request: SourceRequest, *, keys_have_dots: bool = False
-) -> SampleLayout:
+def learn_layout(samples: Sequence[Sample], request: SourceRequest) -> SampleLayout:
     """Infer the layout of samples.
 
     Args:
         samples: The first ones; those with invalid json are skipped here, and rejected later.
         request: The request for INPUT.
-        keys_have_dots: As for `split_key`.
 
     Raises:
         UsageError: No json has a given field, or no field can have its role.
@@ -322,7 +310,6 @@ def learn_layout(
             *map(".{}".format, unused),
             *(f"the json's {name}" for name in (*kinds, *others) if name not in used),
         ),
-        keys_have_dots=keys_have_dots,
     )
 
 
@@ -358,7 +345,7 @@ class WebDatasetSource(TarSource):
         archives = cls.find(request)
         if not archives:
             return None
-        starts, keys_have_dots = _first_samples(archives, request)
+        starts = [list(_samples_of(archive, request)) for archive in first_and_last(archives)]
         num_images = sum(bool(sample.image_suffixes) for sample in starts[0])
         # At least half of the images share a key with a label, caption or json.
         if not request.forced and not 0 < num_images <= 2 * num_paired(starts[0]):
@@ -379,7 +366,7 @@ class WebDatasetSource(TarSource):
             ],
             archives,
         )
-        samples = learn_layout(found, request, keys_have_dots=keys_have_dots)
+        samples = learn_layout(found, request)
         told = [describe_files(request, archives, "WebDataset shard")]
         told += [f"labels from {samples.label_source}"] if samples.label_source else []
         told += [f"features {', '.join(samples.extras)}"] if samples.extras else []
@@ -401,42 +388,18 @@ class WebDatasetSource(TarSource):
     def list_members(
         self, archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
     ) -> Rows:
-        columns, has_dots = self.samples, self.samples.keys_have_dots
-        samples = enumerate(read_samples(members, archive, writer, keys_have_dots=has_dots))
+        samples = enumerate(read_samples(members, archive, writer))
         rows = (_row(self, archive.file, number, sample) for number, sample in samples)
-        batches = in_batches(until_fault(archive, rows), partial(raw_rows, columns))
-        return list_rows(columns, self.request, archive.file, batches, writer)
+        batches = in_batches(until_fault(archive, rows), partial(raw_rows, self.samples))
+        return list_rows(self.samples, self.request, archive.file, batches, writer)
 
 
-def _first_samples(
-    archives: Sequence[InputFile], request: SourceRequest
-) -> tuple[list[list[Sample]], bool]:
-    """Return the first samples of the first and last shard, and whether their keys have dots.
-
-    Keys have dots if more images have a label then: with `im0.v1.jpg` and `im0.v1.cls`, but not
-    with `0.seg.png` beside `0.jpg` and `0.cls`.
-    """
-    starts = [list(_samples_of(archive, request)) for archive in first_and_last(archives)]
-    suffixes = {suffix for sample in chain(*starts) for suffix in sample.sizes}
-    parted = (suffix.rpartition(".") for suffix in suffixes)
-    if not any(start and ending in COMPANIONS for start, _, ending in parted):
-        return starts, False
-    dotted = [
-        list(_samples_of(archive, request, keys_have_dots=True))
-        for archive in first_and_last(archives)
-    ]
-    has_dots = sum(map(num_paired, dotted)) > sum(map(num_paired, starts))
-    return (dotted, True) if has_dots else (starts, False)
-
-
-def _samples_of(
-    archive: InputFile, request: SourceRequest, *, keys_have_dots: bool = False
-) -> Iterator[Sample]:
+def _samples_of(archive: InputFile, request: SourceRequest) -> Iterator[Sample]:
     """Yield the first samples of a shard that can be read, without the places of images."""
     try:
         size, num_bytes = state_of(archive.uri, request.storage).num_bytes, 0
         with TarSource.open(archive.uri, request.storage, size, False) as tar:
-            samples = read_samples(tar.members, None, keys_have_dots=keys_have_dots)
+            samples = read_samples(tar.members, None)
             for number, sample in enumerate(islice(samples, _LOOK_SAMPLES)):
                 if isinstance(sample, Sample):
                     yield sample

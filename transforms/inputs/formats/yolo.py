@@ -23,13 +23,18 @@ from shardwright.errors import UsageError
 from shardwright.sizes import counted
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.inputs import boxes
-from shardwright.transforms.inputs.boundary import outside_problem
 from shardwright.transforms.inputs.boxes import ImageObject
-from shardwright.transforms.inputs.companions import probes
-from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, split_of
+from shardwright.transforms.inputs.columns import distinct_names
+from shardwright.transforms.inputs.file_rules import (
+    SPLIT_FOLDERS,
+    decode_text,
+    has_image_name,
+    peek_text,
+    probes,
+    split_of,
+)
 from shardwright.transforms.inputs.folder_contents import read_start, read_starts
-from shardwright.transforms.inputs.foreign_text import decode_text, peek_text
-from shardwright.transforms.inputs.formats.label_trees import (
+from shardwright.transforms.inputs.formats.voc import (
     KNOWN,
     LABELS,
     OTHERS,
@@ -38,7 +43,7 @@ from shardwright.transforms.inputs.formats.label_trees import (
     LabelTree,
     has_split_folders,
 )
-from shardwright.transforms.inputs.label_values import distinct_names
+from shardwright.transforms.inputs.image_paths import outside_problem
 from shardwright.transforms.inputs.source import SourceRequest
 from shardwright.transforms.rejects import RejectReason
 
