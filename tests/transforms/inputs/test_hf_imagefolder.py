@@ -154,3 +154,34 @@ def test_boxes_of_roboflow(tmp_path: Path) -> None:
     assert rows[2]["x/objects/bbox"] == [[0, 0, 1, 1]]
     assert source.schema.names == list(rows[1])
     assert (rejects, source.states_splits) == ({"valid/README.txt": "other_file"}, True)
+
+
+def test_classes_of_roboflow(tmp_path: Path) -> None:
+    """The table has spaces after its commas."""
+    make_files(tmp_path, "train/1.png", "train/2.png", "train/3.png", "train/4.png")
+    text = "filename, fish, 10 cents\n1.png, 1, 1\n2.png, 0, 0\n3.png, 0, 2\n"
+    (tmp_path / "train/_classes.csv").write_text(text)
+    for uri in (tmp_path, tmp_path / "train" / "_classes.csv"):
+        source = source_of(uri)
+        rows, rejects = listed(source)
+        assert columns_of(rows, "x/labels") == [(["fish", "10 cents"],), ([],)]
+        [feature] = source.features
+        assert (feature.kind, feature.names) == (FeatureKind.MULTI_LABEL, ("fish", "10 cents"))
+        folder = "train/" if uri == tmp_path else ""
+        missing = {"train/4.png": "missing_label"} if uri == tmp_path else {}
+        assert rejects == {f"{folder}3.png": "bad_value", **missing}
+        with pytest.raises(UsageError, match="--image-column 'x' is not in"):
+            source_of(uri, image="x")
+
+
+def test_classes_of_roboflow_in_another_order(tmp_path: Path) -> None:
+    """Two exports may have other orders of the same columns."""
+    make_files(tmp_path, "train/1.png", "valid/2.png", "test/3.png")
+    for split, text in {
+        "train": "filename,fish,cat\n1.png,1,0\n", "valid": "filename,cat,fish\n2.png,1,0\n",
+        "test": "cat,filename,fish\n0,3.png,1\n",
+    }.items():  # fmt: skip
+        (tmp_path / split / "_classes.csv").write_text(text)
+    rows, rejects = listed(source_of(tmp_path))
+    found = {row["id"][-5:]: row["x/labels"] for row in rows}
+    assert (found, rejects) == ({"1.png": ["fish"], "2.png": ["cat"], "3.png": ["fish"]}, {})

@@ -269,13 +269,15 @@ def test_keys() -> None:
 
 
 @pytest.mark.parametrize(("members", "labels", "features"), [
+    (["im0.v1.png", "im0.v1.cls", "im0.v2.png", "im0.v2.cls"], {"im0.v1": "1", "im0.v2": "3"}, []),
+    (["a.png", "a.cls", "b.1.png", "b.1.cls"], {"a": "1", "b.1": "3"}, []),
     (["a.png", "a.cls", "a.seg.png", "b.png", "b.cls"], {"a": "1", "b": "4"}, ["seg"]),
     (["a.png", "a.cls", "a.seg.png", "b.png", "b.cls", "b.seg.jpg"], {"a": "1", "b": "4"}, ["seg"]),
 ])  # fmt: skip
-def test_dots_in_suffixes(
+def test_dots_in_keys_and_in_suffixes(
     tmp_path: Path, members: list[str], labels: dict[str, str], features: list[str]
 ) -> None:
-    """Pictures of one name are one feature."""
+    """Keys have dots if more images have labels then. Pictures of one name are one feature."""
     values = (str(n).encode() if name.endswith("cls") else png(n) for n, name in enumerate(members))
     source = opened(pack_tar(tmp_path / "a.tar", dict(zip(members, values, strict=True))))
     rows, rejects, _ = listed(source)

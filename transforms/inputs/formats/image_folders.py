@@ -1,7 +1,7 @@
 """Hugging Face ImageFolder as input: images, and a metadata file with a row for each.
 
 So are Roboflow's exports: `_annotations.csv` has a row for each box, and an image without a row has
-no boxes.
+no boxes; `_classes.csv` has a column of 0 and 1 for each class.
 
 The layout is that of `datasets/packaged_modules/folder_based_builder`: a `metadata.csv`, `.jsonl`
 or `.parquet` in the folder itself, or one in each split folder. Its column `file_name` is relative
@@ -36,6 +36,7 @@ from shardwright.transforms.inputs.formats.folders import (
 )
 from shardwright.transforms.inputs.formats.table_files import read_first_rows, table_format
 from shardwright.transforms.inputs.formats.tables import (
+    CLASSES_FILE,
     NoImagesError,
     TableLayout,
     TableSource,
@@ -48,7 +49,9 @@ from shardwright.transforms.references import BATCH_ROWS, picture_columns, set_c
 from shardwright.transforms.rejects import Reject, RejectReason
 
 _LOG = logging.getLogger("shardwright.inputs")
-_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet", "_annotations.csv")
+_METADATA = (
+    "metadata.csv", "metadata.jsonl", "metadata.parquet", "_annotations.csv", CLASSES_FILE
+)  # fmt: skip
 _IMAGE_NAMES = ("file_name", "filename")  # Hugging Face's, and Roboflow's
 
 
@@ -107,7 +110,7 @@ class ImageFolderSource(TableSource):
                 f"--image-root needs a table, but {request.argument} {request.uri} is a folder "
                 f"with metadata files: give the metadata file itself as {request.argument}"
             )
-        if not (table.label or table.boxes or table.structs):
+        if not any((table.label, table.boxes, table.structs, table.flags)):
             _warn_of_class_folders(table, splits)
         return _source_of(table, splits)
 

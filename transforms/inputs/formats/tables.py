@@ -31,8 +31,10 @@ from shardwright.transforms.inputs.columns import (
     Columns,
     as_text,
     canonical_splits,
+    check_names,
     class_texts,
     find_roles,
+    folded,
     quoted,
     role_text,
 )
@@ -80,6 +82,7 @@ S = TypeVar("S", bound="TableSource")
 _OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
 _HIDDEN_QUERY = f"?{HIDDEN}"  # left by `resolve_paths`
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
+CLASSES_FILE, _LABELS = "_classes.csv", "labels"  # Roboflow's, and its feature
 _NO_CLASS = "no_class"  # the column of labels that are none
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 _TEXT_KINDS = frozenset(
@@ -112,6 +115,8 @@ class TableLayout(Columns):
             an image.
         suffix: The extension of the images, if their paths lack it.
         names_split: True if the names of its files state their splits.
+        flags: The columns of the files, if all but the image's are classes with 0 or 1; None for
+            `columns`.
     """
 
     path: str
@@ -127,6 +132,7 @@ class TableLayout(Columns):
     boxes: Any = None
     suffix: str = ""
     names_split: bool = False
+    flags: pa.Schema | None = None
 
     @property
     def root(self) -> str:
@@ -383,6 +389,12 @@ def table_of(
             "name it, or leave it out (pandas: to_csv(index=False))"
         )
     sample = read_first_rows(paths[0], kind, schema, request.storage)
+    flags: pa.Schema | None = None
+    known: dict[str, Feature] = {}
+    if has_images and os.path.basename(paths[0]) == CLASSES_FILE:
+        flags, known[_LABELS] = _flags_of(request, path, schema, images)
+        schema = pa.schema([(flags.names[0], pa.string()), (_LABELS, pa.list_(pa.string()))])
+        images, sample = [folded(flags.names[0])], None
     sample = sample or pa.RecordBatch.from_pylist([], schema=schema)
     boxes = finder.in_rows(request, schema) if finder and has_images else None
     usual = finder.roles if finder and boxes else ROLE_COLUMNS
@@ -417,10 +429,25 @@ def table_of(
         num_bytes=sum(files_of(one, request.storage).num_bytes_of(one) or 0 for one in paths)
         * (_PACKED if kind == "parquet" or paths[0].lower().endswith(".gz") else 1),
         structs=finder.in_cells(schema, request.kinds) if finder and has_images else None,
+        known=known,
+        flags=flags,
     )
     if table.split is None:
         _warn_of_splits(sample, path, {*request.kinds, *roles.values()})
     return finder.placed(table, boxes) if finder and boxes else table
+
+
+def _flags_of(
+    request: SourceRequest, path: str, columns: pa.Schema, images: Sequence[str]
+) -> tuple[pa.Schema, Feature]:
+    """Return the columns of Roboflow's table, the image's first, and the classes of the others."""
+    sample = pa.RecordBatch.from_pylist([], schema=columns)
+    found = find_roles(sample, request, path, {"image": images}, texts=True)
+    image = found["image"] or columns.names[0]
+    flags = pa.schema(dict.fromkeys([image, *columns.names], pa.string()))
+    classes = tuple(map(str.strip, flags.names[1:]))
+    check_names(path, classes)
+    return flags, Feature(_LABELS, FeatureKind.MULTI_LABEL, names=classes)
 
 
 def _warn_of_splits(rows: pa.RecordBatch, path: str, used: Collection[str | None]) -> None:
@@ -434,6 +461,22 @@ def _warn_of_splits(rows: pa.RecordBatch, path: str, used: Collection[str | None
                     "the splits, give --split-column %s",
                     *(name, path, shlex.quote(name)),
                 )
+
+
+def _with_labels(table: TableLayout, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of 0 and 1 with the names of their classes; null for other values."""
+    assert table.flags is not None
+    image, *classes = map(rows.column, table.flags.names)  # a file may have another order
+    texts = [pc.utf8_trim_whitespace(column).to_pylist() for column in classes]
+    names = table.known[_LABELS].names
+    labels = [
+        [name for name, flag in zip(names, flags, strict=True) if flag == "1"]
+        if {*flags} <= {"0", "1"}
+        else None
+        for flags in zip(*texts, strict=True)
+    ]
+    columns = [pc.utf8_trim_whitespace(image), pa.array(labels, pa.list_(pa.string()))]
+    return pa.RecordBatch.from_arrays(columns, schema=table.columns)
 
 
 def _format_of(request: SourceRequest, path: str) -> str:
@@ -490,10 +533,12 @@ def list_table(table: TableLayout, *names: str) -> Rows:
 def _checked_rows(table: TableLayout, name: str) -> Rows:
     """Yield references that are not looked up, whose extra columns still have the table's types."""
     first_row = 0
-    for part in read_table_file(table.path_of(name), table.format, table.columns, table.storage):
+    columns = table.columns if table.flags is None else table.flags
+    for part in read_table_file(table.path_of(name), table.format, columns, table.storage):
         if isinstance(part, Reject):
             yield part
             continue
+        part = part if table.flags is None else _with_labels(table, part)
         batch, no_class = _raw_references(table, part, first_row, name)
         first_row += part.num_rows
         if table.boxes is not None:  # rejects its image, not only its row
@@ -553,6 +598,8 @@ def _rules(
     if not table.may_lack_images and (table.names_files or table.id is None or table.key != "id"):
         yield "uri", is_empty, bad, f"the image column {escaped(repr(table.image))} is empty"
     yield "id", is_empty, RejectReason.BAD_ID, "the id is empty"
+    if table.flags is not None:
+        yield extra_name(_LABELS), pc.is_null, bad, "each class must be 0 or 1"
     if table.names_files:
         told = (
             "{uri} is not an object's address (s3://BUCKET/KEY, gs://BUCKET/KEY, "

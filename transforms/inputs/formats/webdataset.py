@@ -106,19 +106,23 @@ def is_image_suffix(suffix: str) -> bool:
     return has_image_name(f".{suffix}")
 
 
-def split_key(path: str) -> tuple[str, str] | None:
+def split_key(path: str, *, keys_have_dots: bool = False) -> tuple[str, str] | None:
     """Return a member's key, and its suffix in lower case; None if it is not part of a sample.
 
-    The suffix begins at the first dot, as webdataset has it.
+    The suffix begins at the first dot, as webdataset has it, or at the last one.
     """
     folder, slash, name = path.rpartition("/")
-    stem, _, suffix = name.partition(".")
+    stem, _, suffix = name.rpartition(".") if keys_have_dots else name.partition(".")
     is_part = stem and suffix and not stem.startswith(".")
     return (f"{folder}{slash}{stem}", suffix.lower()) if is_part else None
 
 
 def read_samples(
-    members: Iterable[Member], archive: Archive | None, writer: SpoolWriter | None = None
+    members: Iterable[Member],
+    archive: Archive | None,
+    writer: SpoolWriter | None = None,
+    *,
+    keys_have_dots: bool = False,
 ) -> Iterator[Sample | tuple[str, Problem]]:
     """Yield samples in order, and (path, problem) for each member outside a sample.
 
@@ -126,6 +130,7 @@ def read_samples(
         members: All members of an archive.
         archive: As for `place_member`; None to leave out the places of images.
         writer: As for `place_member`.
+        keys_have_dots: As for `split_key`.
 
     Raises:
         ArchiveFault: The rest of the archive cannot be read. The last sample, which may be
@@ -133,7 +138,7 @@ def read_samples(
     """
     sample: Sample | None = None
     for member in members:
-        found = split_key(member.path)
+        found = split_key(member.path, keys_have_dots=keys_have_dots)
         problem = path_problem(member.path)
         if found is None or problem:
             other = RejectReason.OTHER_FILE, "not in a sample: its name has no suffix"
@@ -196,10 +201,12 @@ class SampleLayout(Columns):
     Attributes:
         fields: The json's fields with a role or a feature.
         ignored: Suffixes and fields that are not used.
+        keys_have_dots: As for `split_key`.
     """
 
     fields: tuple[str, ...]
     ignored: tuple[str, ...]
+    keys_have_dots: bool
 
     @property
     def label_source(self) -> str:
@@ -245,12 +252,15 @@ class SampleLayout(Columns):
                 raise ValueError(f"it has {one}, which the first samples lack")
 
 
-def learn_layout(samples: Sequence[Sample], request: SourceRequest) -> SampleLayout:
+def learn_layout(
+    samples: Sequence[Sample], request: SourceRequest, *, keys_have_dots: bool = False
+) -> SampleLayout:
     """Infer the layout of samples.
 
     Args:
         samples: The first ones; those with invalid json are skipped here, and rejected later.
         request: The request for INPUT.
+        keys_have_dots: As for `split_key`.
 
     Raises:
         UsageError: No json has a given field, or no field can have its role.
@@ -310,6 +320,7 @@ def learn_layout(samples: Sequence[Sample], request: SourceRequest) -> SampleLay
             *map(".{}".format, unused),
             *(f"the json's {name}" for name in (*kinds, *others) if name not in used),
         ),
+        keys_have_dots=keys_have_dots,
     )
 
 
@@ -345,7 +356,7 @@ class WebDatasetSource(TarSource):
         archives = cls.find(request)
         if not archives:
             return None
-        starts = [list(_samples_of(archive, request)) for archive in first_and_last(archives)]
+        starts, keys_have_dots = _first_samples(archives, request)
         num_images = sum(bool(sample.image_suffixes) for sample in starts[0])
         # At least half of the images share a key with a label, caption or json.
         if not request.forced and not 0 < num_images <= 2 * num_paired(starts[0]):
@@ -366,7 +377,7 @@ class WebDatasetSource(TarSource):
             ],
             archives,
         )
-        samples = learn_layout(found, request)
+        samples = learn_layout(found, request, keys_have_dots=keys_have_dots)
         told = [describe_files(request, archives, "WebDataset shard")]
         told += [f"labels from {samples.label_source}"] if samples.label_source else []
         told += [f"features {', '.join(samples.extras)}"] if samples.extras else []
@@ -388,18 +399,42 @@ class WebDatasetSource(TarSource):
     def list_members(
         self, archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
     ) -> Rows:
-        samples = enumerate(read_samples(members, archive, writer))
+        columns, has_dots = self.samples, self.samples.keys_have_dots
+        samples = enumerate(read_samples(members, archive, writer, keys_have_dots=has_dots))
         rows = (_row(self, archive.file, number, sample) for number, sample in samples)
-        batches = in_batches(until_fault(archive, rows), partial(raw_rows, self.samples))
-        return list_rows(self.samples, self.request, archive.file, batches, writer)
+        batches = in_batches(until_fault(archive, rows), partial(raw_rows, columns))
+        return list_rows(columns, self.request, archive.file, batches, writer)
 
 
-def _samples_of(archive: InputFile, request: SourceRequest) -> Iterator[Sample]:
+def _first_samples(
+    archives: Sequence[InputFile], request: SourceRequest
+) -> tuple[list[list[Sample]], bool]:
+    """Return the first samples of the first and last shard, and whether their keys have dots.
+
+    Keys have dots if more images have a label then: with `im0.v1.jpg` and `im0.v1.cls`, but not
+    with `0.seg.png` beside `0.jpg` and `0.cls`.
+    """
+    starts = [list(_samples_of(archive, request)) for archive in first_and_last(archives)]
+    suffixes = {suffix for sample in chain(*starts) for suffix in sample.sizes}
+    parted = (suffix.rpartition(".") for suffix in suffixes)
+    if not any(start and ending in COMPANIONS for start, _, ending in parted):
+        return starts, False
+    dotted = [
+        list(_samples_of(archive, request, keys_have_dots=True))
+        for archive in first_and_last(archives)
+    ]
+    has_dots = sum(map(num_paired, dotted)) > sum(map(num_paired, starts))
+    return (dotted, True) if has_dots else (starts, False)
+
+
+def _samples_of(
+    archive: InputFile, request: SourceRequest, *, keys_have_dots: bool = False
+) -> Iterator[Sample]:
     """Yield the first samples of a shard that can be read, without the places of images."""
     try:
         size, num_bytes = state_of(archive.uri, request.storage).num_bytes, 0
         with TarSource.open(archive.uri, request.storage, size, False) as tar:
-            samples = read_samples(tar.members, None)
+            samples = read_samples(tar.members, None, keys_have_dots=keys_have_dots)
             for number, sample in enumerate(islice(samples, _LOOK_SAMPLES)):
                 if isinstance(sample, Sample):
                     yield sample
