@@ -116,7 +116,7 @@ def finish_promotion(root: Folder) -> bool:
     root.remove(naming.REPORT)  # of the old dataset
     with suppress(MissingError):
         source.copy(naming.REPORT, root)
-    remove_stale(root, manifest)
+    root.remove_all(stale_files(root, manifest))
     manifest = _with_stated_etags(root, replace(manifest, folder=""))
     in_place = manifest.to_bytes()
     root.write_bytes(naming.MANIFEST, in_place)
@@ -178,10 +178,10 @@ def _with_stated_etags(root: Folder, manifest: Manifest) -> Manifest:
     return replace(manifest, splits=splits)
 
 
-def remove_stale(root: Folder, manifest: Manifest) -> None:
-    """Remove the files of builds that are not of the dataset."""
+def stale_files(root: Folder, manifest: Manifest) -> list[str]:
+    """Return the files of builds that are not of the dataset."""
     kept = files_of_dataset(manifest)
-    root.remove_all([name for name in naming.build_outputs(root) if name not in kept])
+    return [name for name in naming.build_outputs(root) if name not in kept]
 
 
 def files_of_dataset(manifest: Manifest) -> set[str]:

@@ -222,6 +222,23 @@ def test_another_plan_starts_over_and_the_old_dataset_stays(output: Path, made: 
     assert not (output / naming.NEXT_DIR).exists()
 
 
+def test_a_build_that_lost_output_removes_nothing_of_the_one_that_took_it_over(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Another build begins and ends just before the first one lists what to remove."""
+    output, list_outputs = tmp_path / "out", naming.build_outputs
+
+    def listed(*args: Any) -> list[str]:
+        monkeypatch.setattr(naming, "build_outputs", list_outputs)
+        assert build(made / "b", output, *NEW) == 0
+        return list_outputs(*args)
+
+    monkeypatch.setattr(naming, "build_outputs", listed)
+    assert build(made / "a", output, *OLD) == 1
+    assert "another build" in capfd.readouterr().err
+    assert hashes_of(output) == hashes_of(made / "new")
+
+
 def test_a_second_call_of_publishing_changes_nothing(output: Path, made: Path) -> None:
     fingerprint = read_manifest(Folder(str(made / "new"))).fingerprint
     promote_in(output)

@@ -33,7 +33,7 @@ from shardwright.format.splits import SplitInfo
 from shardwright.storage.folder import Folder
 from shardwright.transforms.output_state import Clearance, SeenRecords, check_owner
 from shardwright.transforms.plan.packing import Layout
-from shardwright.transforms.promotion import promote, promoted, remove_outputs, remove_stale
+from shardwright.transforms.promotion import promote, promoted, remove_outputs, stale_files
 from shardwright.transforms.publish.statistics import as_published, without_found
 from shardwright.transforms.publish.written_shards import WrittenShards
 from shardwright.transforms.reject_files import naming_rejects
@@ -234,7 +234,10 @@ def _publish_in(
     files |= _write_companions(root, publication, manifest)
     manifest = replace(manifest, files=files)
     # The files of lost workers, too, which then cannot put them in place any more.
-    remove_stale(root, manifest)
+    stale = stale_files(root, manifest)
+    # After the list: a build that takes over writes its plan first, so none of its files is in it.
+    check_owner(root, clearance.fingerprint)
+    root.remove_all(stale)
     # A worker that its runner gave up may have changed or removed one meanwhile.
     for fault in listed_faults(root, manifest):
         raise BuildError(
