@@ -398,25 +398,41 @@ def test_a_permanent_failure(
     assert str(caught.value).startswith(f"{s3_bucket.uri}/x" + message.format(at=s3_proxy.endpoint))
 
 
+def read_y(folder: Folder) -> bool:
+    return folder.read_bytes("y") == b"y"
+
+
+def look_for_none(folder: Folder) -> bool:
+    return folder.num_bytes_of("missing") is None  # a refusal is service too
+
+
+SERVED = ", while other objects are served$"
+
+
 @pytest.mark.parametrize(
-    "act",
+    ("act", "times", "error", "end"),
     [
-        lambda folder: folder.read_bytes("y") == b"y",
-        lambda folder: folder.num_bytes_of("missing") is None,  # a refusal is service too
+        (read_y, 1000, UnreadableError, SERVED), (look_for_none, 1000, UnreadableError, SERVED),
+        (read_y, 1, ThrottledError, "; tried for"),  # the store went down just now
     ],
-)
+)  # fmt: skip
 def test_one_object_fails_while_others_are_served(
-    s3_bucket: Bucket, s3_proxy: FaultProxy, clock: PauseClock, act: Callable[[Folder], bool]
+    s3_bucket: Bucket,
+    s3_proxy: FaultProxy,
+    clock: PauseClock,
+    act: Act,
+    times: int,
+    error: type[StorageError],
+    end: str,
 ) -> None:
     s3_bucket.put("y", b"y")
     folder, served = s3_bucket.behind(s3_proxy).folder(deadline="1"), []
-    clock.in_pauses = lambda: served.append(act(folder))
+    clock.in_pauses = lambda: len(served) == times or served.append(act(folder))
     s3_proxy.add(Fault("status", None, path_contains="/x"))
-    message = "cannot be read: .* returned 503 SlowDown, while other objects are served"
-    failing = pytest.raises(UnreadableError, match=rf"^{s3_bucket.uri}/x {message}$")
-    with failing, clock.takes(1, 10):
+    message = f"^{s3_bucket.uri}/x cannot be read: .* returned 503 SlowDown{end}"
+    with pytest.raises(error, match=message), clock.takes(1, 10):
         folder.read_bytes("x")
-    assert len(served) > 2
+    assert min(times, 3) <= len(served)
     assert all(served)
 
 
@@ -459,19 +475,6 @@ def test_requests_keep_to_the_rate_that_a_store_serves(clock: PauseClock) -> Non
     for _ in range(400):
         client.call(f"{BUCKET}/x", "read", read)
     assert 0 < refused < 100
-
-
-def test_a_store_that_went_down_just_now(
-    s3_bucket: Bucket, s3_proxy: FaultProxy, clock: PauseClock
-) -> None:
-    """Requests under way when a store goes down see others succeed, once."""
-    s3_bucket.put("y", b"y")
-    folder, served = s3_bucket.behind(s3_proxy).folder(deadline="2"), []
-    clock.in_pauses = lambda: served or served.append(folder.read_bytes("y"))
-    s3_proxy.add(Fault("status", None, path_contains="/x"))
-    with pytest.raises(ThrottledError, match="returned 503 SlowDown; tried for"):
-        folder.read_bytes("x")
-    assert served == [b"y"]
 
 
 def test_a_store_that_others_gave_up(
