@@ -192,13 +192,10 @@ def test_the_loop_of_several_epochs_resumes_anywhere(train: str) -> None:
 
 
 @pytest.mark.parametrize(("options", "why"), [
-    ({"split": "test"}, "other records"),
     ({"split": "train[:20]"}, "other records"),
     ({"where": pc.field("label") == 0, "remainder": "keep"}, "other records"),
-    ({"seed": 5}, "seed=0, but the reader has seed=5"),
-    ({"shuffle": False}, "shuffle=True, but the reader has shuffle=False"),
     ({"window": 1}, "window=3, but the reader has window=1"),
-], ids=["split", "part", "where", "seed", "shuffle", "window"])  # fmt: skip
+], ids=["part", "where", "window"])  # fmt: skip
 def test_a_state_of_other_records_is_rejected(train: str, options: Any, why: str) -> None:
     state = sw.Reader(train, global_batch_size=4, shuffle=True).state()
     with pytest.raises(UsageError, match=why):
@@ -280,21 +277,16 @@ def test_readers_begin_in_other_processes_where_they_would_here(train: str, meth
 
 @pytest.mark.parametrize(("options", "why"), [
     ({"global_batch_size": 0}, "global_batch_size=0 must be a whole number, at least 1"),
-    ({"host_count": 3}, "global_batch_size=4 must be a multiple of host_count=3"),
     ({"global_batch_size": None}, "give global_batch_size= or batch_size=, one of them, got neith"),
     ({"batch_size": 8}, "one of them, got 4 and 8"),
     ({"global_batch_size": None, "batch_size": 8, "host_count": 2},
      "batch_size=8 is for one host, but host_count=2: give global_batch_size=, the rows of"),
-    ({"host_count": 2, "host_index": 2}, "host_index=2 must be below host_count=2"),
-    ({"global_batch_size": 1000, "shuffle": True}, "fewer than global_batch_size=1000"),
     ({"remainder": "wrap"}, "remainder='wrap' must be one of 'drop', 'keep', 'pad', 'carry'"),
     ({"window": 2}, "window=2 needs shuffle=True"),
     ({"shuffle": True, "window": 0}, "window=0 must be a whole number, at least 1"),
     ({"seed": None}, "seed=None must be a whole number"),
     ({"epochs": 0}, "epochs=0 must be"),
     ({"image": 224}, r"image=224 must be sw.TrainImage\(...\)"),
-    ({"features": "label"}, "features='label' must be a list"),
-    ({"features": {"label": 1}}, "an encoding must be sw.OneHot"),
     ({"features": ["pixels"]}, "'pixels' is not in"),
     ({"features": ["label"], "image": sw.EvalImage(8)},
      "needs the image: add 'image' to features="),

@@ -102,59 +102,32 @@ def test_images_and_labels_do_not_need_a_sound_frame(dataset: Path) -> None:
         images()
 
 
-def cut(dataset: Path, name: ShardName) -> None:
-    path = dataset / name.shard
-    path.write_bytes(path.read_bytes()[:-7])
-
-
 def exchange_sidecars(dataset: Path, name: ShardName) -> None:
     other = ShardName(name.name, name.split, name.index + 1, name.count)
     shutil.copyfile(dataset / other.sidecar, dataset / name.sidecar)
 
 
-DAMAGES: list[tuple[Callable[[Path, ShardName], Any], type[Exception], str]] = [
-    (cut, StorageError,
-     r"train.tfrecord-00000-of-00003 is [\d,]+ bytes long, and the manifest states"),
-    (lambda d, name: (d / name.shard).unlink(), StorageError,
-     "train.tfrecord-00000-of-00003 is missing, and the manifest states"),
-    (lambda d, name: (d / name.shard).write_bytes(b""), StorageError,
-     "is 0 bytes long, and the manifest states"),
-    (lambda d, name: (d / name.sidecar).unlink(), StorageError,
-     "train-00000-of-00003.parquet is missing: the index of"),
-    (lambda d, name: (d / name.sidecar).write_bytes(b"PAR1"), StorageError,
-     "train-00000-of-00003.parquet is damaged, or of another build .the file has 4 bytes"),
-    (exchange_sidecars, StorageError,
-     "train-00000-of-00003.parquet is damaged, or of another build"),
-]  # fmt: skip
-DAMAGE_IDS = [
-    "cut", "missing", "empty", "no sidecar", "damaged sidecar", "stale sidecar",
-]  # fmt: skip
+DAMAGES: dict[str, tuple[Callable[[Path, ShardName], Any], str]] = {
+    "missing": (lambda d, name: (d / name.shard).unlink(),
+                "train.tfrecord-00000-of-00003 is missing, and the manifest states"),
+    "empty": (lambda d, name: (d / name.shard).write_bytes(b""),
+              "is 0 bytes long, and the manifest states"),
+    "no sidecar": (lambda d, name: (d / name.sidecar).unlink(),
+                   "train-00000-of-00003.parquet is missing: the index of"),
+    "damaged sidecar": (
+        lambda d, name: (d / name.sidecar).write_bytes(b"PAR1"),
+        "train-00000-of-00003.parquet is damaged, or of another build .the file has 4 bytes"),
+    "stale sidecar": (exchange_sidecars,
+                      "train-00000-of-00003.parquet is damaged, or of another build"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize(("damage", "error", "why"), DAMAGES, ids=DAMAGE_IDS)
-def test_a_damaged_dataset(dataset: Path, way: Any, damage: Any, error: Any, why: str) -> None:
+@pytest.mark.parametrize(("damage", "why"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_dataset(dataset: Path, way: Any, damage: Any, why: str) -> None:
     damage(dataset, first_shard(dataset))
-
-    with pytest.raises(error, match=why):
+    with pytest.raises(StorageError, match=why):
         ids_of(make_reader(dataset, **way))
-
-
-def test_reading_continues_once_a_shard_is_back(dataset: Path) -> None:
-    whole = ids_of(make_reader(dataset))
-    second = dataset / sw.open(str(dataset)).shard_names("train")[1].shard
-    second.rename(second.with_suffix(".away"))
-    reader = make_reader(dataset)
-    got: list[str] = []
-
-    batches = iter(reader)
-    with pytest.raises(StorageError, match="is missing"):
-        got.extend(name for batch in batches for name in batch["id"])
-    second.with_suffix(".away").rename(second)
-    reader.go_to(reader.position)
-    got += ids_of(reader)
-
-    assert got == whole
 
 
 def test_a_disk_that_fails(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
