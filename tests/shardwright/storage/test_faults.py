@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -387,46 +389,9 @@ def test_a_permanent_failure(
     assert str(caught.value).startswith(f"{s3_bucket.uri}/x" + message.format(at=s3_proxy.endpoint))
 
 
-def read_y(folder: Folder) -> bool:
-    return folder.read_bytes("y") == b"y"
-
-
-def look_for_none(folder: Folder) -> bool:
-    return folder.num_bytes_of("missing") is None  # a refusal is service too
-
-
-SERVED = ", while other objects are served$"
-
-
-@pytest.mark.parametrize(
-    ("act", "times", "error", "end"),
-    [
-        (read_y, 1000, UnreadableError, SERVED), (look_for_none, 1000, UnreadableError, SERVED),
-        (read_y, 1, ThrottledError, "; tried for"),  # the store went down just now
-    ],
-)  # fmt: skip
-def test_one_object_fails_while_others_are_served(
-    s3_bucket: Bucket,
-    s3_proxy: FaultProxy,
-    clock: PauseClock,
-    act: Act,
-    times: int,
-    error: type[StorageError],
-    end: str,
-) -> None:
-    s3_bucket.put("y", b"y")
-    folder, served = s3_bucket.behind(s3_proxy).folder(deadline="1"), []
-    clock.in_pauses = lambda: len(served) == times or served.append(act(folder))
-    s3_proxy.add(Fault("status", None, path_contains="/x"))
-    message = f"^{s3_bucket.uri}/x cannot be read: .* returned 503 SlowDown{end}"
-    with pytest.raises(error, match=message), clock.takes(1, 10):
-        folder.read_bytes("x")
-    assert min(times, 3) <= len(served)
-    assert all(served)
-
-
 BUCKET = "s3://bucket"
 REFUSAL = "GET x failed with status code: 503 <Code>SlowDown</Code>"
+SERVED = "while other objects are served$"
 
 
 def client_without_a_store(deadline: str) -> clients.Client:
@@ -434,21 +399,46 @@ def client_without_a_store(deadline: str) -> clients.Client:
     return clients.Client(BUCKET, StorageOptions.of({**keys, "deadline": deadline}))
 
 
-@pytest.mark.parametrize(("served", "least", "most"), [(20, 30, 45), (1, 100, 120)])
-def test_only_overload_is_waited_for(
-    clock: PauseClock, served: int, least: float, most: float
+def succeed() -> None:
+    """Respond with success."""
+
+
+def miss() -> None:
+    raise FileNotFoundError("Object at location y not found")
+
+
+@pytest.mark.parametrize(
+    ("answer", "a_try", "most_tries", "error", "end", "least", "most"),
+    [
+        (succeed, 20, 1000, UnreadableError, SERVED, 30, 45),  # it is the fault of this one
+        (succeed, 1, 1000, UnreadableError, SERVED, 100, 120),  # overload is waited for
+        (miss, 1, 1000, UnreadableError, SERVED, 100, 120),  # an answer is service, too
+        # The store went down just now: requests under way see others succeed, once.
+        (succeed, 1, 1, ThrottledError, r"; tried for 1\d\d s$", 100, 120),
+    ],
+)
+def test_only_overload_and_outages_are_waited_for(
+    clock: PauseClock,
+    answer: Callable[[], None],
+    a_try: int,
+    most_tries: int,
+    error: type[StorageError],
+    end: str,
+    least: float,
+    most: float,
 ) -> None:
-    """An object that is refused while nearly all others are served is not retried for minutes."""
-    client = client_without_a_store(deadline="100")
+    client, tries = client_without_a_store(deadline="100"), itertools.count()
 
     def refuse() -> None:
-        for _ in range(served):
-            client.call(f"{BUCKET}/y", "read", lambda: None)
+        for _ in range(a_try if next(tries) < most_tries else 0):
+            with suppress(MissingError):
+                client.call(f"{BUCKET}/y", "read", answer)
         raise OSError(REFUSAL)
 
-    message = "returned 503 SlowDown, while other objects are served"
-    with pytest.raises(UnreadableError, match=message), clock.takes(least, most):
+    message = f"^{BUCKET}/x cannot be read: .* returned 503 SlowDown.*{end}"
+    with pytest.raises(error, match=message) as caught, clock.takes(least, most):
         client.call(f"{BUCKET}/x", "read", refuse)
+    assert type(caught.value) is error
 
 
 def test_requests_keep_to_the_rate_that_a_store_serves(clock: PauseClock) -> None:
