@@ -202,24 +202,6 @@ def test_a_state_of_other_records_is_rejected(train: str, options: Any, why: str
         sw.Reader(train, **{"global_batch_size": 4, "shuffle": True, "state": state, **options})
 
 
-def test_augmentation_is_the_same_on_any_hosts_and_after_a_stop(train: str) -> None:
-    options: dict[str, Any] = {
-        "global_batch_size": 4, "shuffle": True, "image": sw.TrainImage(16), "epochs": 2
-    }  # fmt: skip
-
-    def images(**more: Any) -> list[Any]:
-        return [batch["image"] for batch in sw.Reader(train, **options, **more)]
-
-    whole = images()
-    halves = [images(host_index=host, host_count=2) for host in range(2)]
-    stopped = sw.Reader(train, **options)
-    take(stopped, 9)
-    np.testing.assert_array_equal(whole, np.concatenate(halves, axis=1))
-    assert not np.array_equal(whole[: len(whole) // 2], whole[len(whole) // 2 :])
-    np.testing.assert_array_equal(whole[9:], images(state=stopped.state()))
-    np.testing.assert_array_equal(whole, images(threads=3, prefetch=5))
-
-
 def test_conditions_select_by_the_index_alone(train: str, stored: list[str]) -> None:
     label = sw.open(train).class_names.index("bee")
     wanted = [name for name in stored if name.startswith("bee/")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import shardwright as sw
 from shardwright.errors import BadRecordError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from tests.support.bad_records import copy_with_bad_record
-from tests.support.readers import hosts, take
 from tests.support.trainer_datasets import NUM_SCENES, scenes_fixture  # noqa: F401
 
 BOX, LABEL, BOX_MASK = "objects/bbox", "objects/label", "objects/bbox_mask"
@@ -27,16 +25,6 @@ ID = Feature("id", FeatureKind.TEXT, Source.ID)
 
 def read(dataset: str | Path, image: Any = CROP, **options: Any) -> sw.Reader:
     return sw.Reader(dataset, **{"batch_size": 8, "epochs": 1, "image": image, **options})
-
-
-def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    assert list(found) == list(wanted)
-    for name, column in wanted.items():
-        if column.dtype == object:
-            for one, other in zip(found[name], column, strict=True):
-                np.testing.assert_array_equal(one, other)
-        else:
-            np.testing.assert_array_equal(found[name], column)
 
 
 def painted(image: NDArray[Any], label: int) -> list[int]:
@@ -114,21 +102,6 @@ def test_the_image_is_the_same_with_and_without_boxes(scenes: str) -> None:
     for ours, theirs in zip(with_boxes, without, strict=True):
         for name in theirs:
             np.testing.assert_array_equal(ours[name], theirs[name])
-
-
-def test_any_host_any_state_and_any_process_reads_the_same_boxes(scenes: str) -> None:
-    options: dict[str, Any] = {"image": PADDED, "shuffle": True, "seed": 7}
-    whole = read(scenes, epochs=2, **options)
-    batches = list(whole)
-    split = [list(reader) for reader in hosts(scenes, 2, global_batch_size=8, epochs=2, **options)]
-    for batch, *parts in zip(batches, *split, strict=True):
-        assert_same({name: np.concatenate([part[name] for part in parts]) for name in batch}, batch)
-    begun = read(scenes, epochs=2, **options)
-    take(begun, 3)
-    options |= {"epochs": 2, "state": begun.state(), "processes": 1}
-    resumed = pickle.loads(pickle.dumps(read(scenes, **options)))
-    for found, wanted in zip(resumed, batches[3:], strict=True):
-        assert_same(found, wanted)
 
 
 def test_encodings_apply_to_what_is_left(scenes: str) -> None:
