@@ -108,26 +108,6 @@ def test_any_hosts(train: str, stored: list[str], options: Any, data: st.DataObj
         assert counts == [epochs] * len(stored)
 
 
-def test_padded_batches_have_one_shape_and_a_mask(train: str) -> None:
-    readers = hosts(train, 2, global_batch_size=8, remainder="pad", epochs=1, image=sw.EvalImage(8))
-    num_records = readers[0].num_records
-    assert num_records % 8, "or nothing would be padded"
-    batches = [list(reader) for reader in readers]
-    assert [len(found) for found in batches] == [readers[0].steps_per_epoch] * 2
-    masked = 0
-    for batch in batches[0] + batches[1]:
-        assert batch["image"].shape == (4, 8, 8, 3)
-        assert batch["mask"].dtype == np.bool_
-        fillers = {name: column[~batch["mask"]] for name, column in batch.items()}
-        assert not fillers["image"].any()
-        assert not fillers["label"].any()
-        assert set(fillers["id"]) <= {""}
-        masked += len(fillers["id"])
-    assert masked == -num_records % 8
-    assert readers[0].element_spec["image"] == ((4, 8, 8, 3), np.dtype(np.uint8))
-    assert readers[0].element_spec["mask"] == ((4,), np.dtype(np.bool_))
-
-
 def test_a_reader_reads_again_and_seeks(train: str) -> None:
     reader = sw.Reader(train, global_batch_size=4, epochs=1)
     whole = ids_of(reader)

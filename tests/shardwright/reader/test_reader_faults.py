@@ -16,6 +16,7 @@ import shardwright as sw
 from shardwright.errors import BadRecordError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
+from shardwright.reader.record_reader import BadRecord, add_bad_records
 from tests.support import build_helpers as builds
 from tests.support.damage import first_shard
 from tests.support.readers import ids_of
@@ -165,3 +166,22 @@ def test_an_image_that_was_damaged_before_the_build_is_told_from_a_record_damage
         for name, fix in fixes.items():
             with pytest.raises(BadRecordError, match=f"{name}.*: {fix}"):
                 list(make_reader(built, where=pc.field("id") == name, **options))
+
+
+FIRST, SECOND = (BadRecord("a-shard", row, 90 * row, "damaged") for row in range(2))
+
+
+def test_a_record_counts_once() -> None:
+    """A batch of a balanced sample may draw it twice; a later epoch meets it again."""
+    assert add_bad_records([], [FIRST, FIRST], most=1) == [FIRST]
+    assert add_bad_records([FIRST], [FIRST, SECOND, SECOND], most=2) == [FIRST, SECOND]
+    with pytest.raises(BadRecordError, match="max_bad_records=1"):
+        add_bad_records([FIRST], [FIRST, SECOND], most=1)
+
+
+def test_all_records_are_too_many() -> None:
+    """An endless dataset of them would never return."""
+    assert add_bad_records([FIRST], [SECOND], most=9, num_records=3) == [FIRST, SECOND]
+    with pytest.raises(BadRecordError, match=r"\(2 bad records so far\)"):
+        add_bad_records([FIRST], [SECOND], most=9, num_records=2)
+    assert add_bad_records([FIRST], [], most=9, num_records=1) == [FIRST]
