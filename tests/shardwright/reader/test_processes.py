@@ -41,11 +41,6 @@ CASES: list[dict[str, Any]] = [
         "sampling": sw.ClassBalanced(),
     },
     {**ONE, "image": sw.EvalImage(9, dtype="bfloat16"), "split": "train[5:40]"},
-    {
-        **TRAIN,
-        "epochs": 1,
-        "image": sw.MultiCrop(sw.TrainImage(9), sw.DecodedImage(), sw.TrainImage(5)),
-    },
 ]
 
 

@@ -323,16 +323,6 @@ def test_tokens_that_cannot_be_obtained(gcs_bucket: Bucket, home: Path, set_env:
             assert str(caught.value).count("invalid_grant") == 1
 
 
-def test_options_of_one_bucket_alone(s3_bucket: Bucket, gcs_bucket: Bucket) -> None:
-    both = (s3_bucket, gcs_bucket)
-    texts = [f"{bucket.uri}:{setting}" for bucket in both for setting in bucket.args()[1::2]]
-    options = StorageOptions.parse(texts)
-    assert has_access(s3_bucket, options)
-    assert has_access(gcs_bucket, options)
-    with pytest.raises(CredentialsError, match=r"^s3://another: no AWS credentials"):
-        Folder.at("s3://another", options).read_bytes("x")
-
-
 @pytest.fixture
 def machine(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
