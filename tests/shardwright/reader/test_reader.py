@@ -209,6 +209,13 @@ def test_conditions_select_by_the_index_alone(train: str, stored: list[str]) -> 
             reader(where)
 
 
+def test_features_are_given_in_the_order_of_the_argument(train: str) -> None:
+    batch = next(iter(sw.Reader(train, global_batch_size=3, features=["label", "image"])))
+    one_hot = next(iter(sw.Reader(train, global_batch_size=3, features={"label": sw.OneHot()})))
+    assert (list(batch), list(one_hot)) == (["label", "image"], ["label"])
+    np.testing.assert_array_equal(one_hot["label"].argmax(axis=1), batch["label"])
+
+
 def _ids_in_child(reader: sw.Reader, queue: Any) -> None:
     queue.put(ids_of(reader))
 

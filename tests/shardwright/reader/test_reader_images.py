@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,9 @@ def test_batches_are_the_same_everywhere(
     check_equal(sw.Reader(folder, **options, threads=3, prefetch=5), whole)
     begun = sw.Reader(folder, **options)
     take(begun, 2)
-    with sw.Reader(folder, **options, state=begun.state(), processes=1) as resumed:
-        check_equal(resumed, whole[2:])
+    resumed = sw.Reader(folder, **options, state=begun.state(), processes=1)
+    with pickle.loads(pickle.dumps(resumed)) as moved:
+        check_equal(moved, whole[2:])
     first, later = whole[0][names[0]], whole[len(whole) // 2][names[0]]
     assert first[0].shape != later[0].shape or not np.array_equal(first, later)
     for batch in whole:
