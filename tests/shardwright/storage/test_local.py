@@ -204,7 +204,8 @@ def test_a_file_is_on_disk_before_it_has_its_name(
 
 def test_a_temporary_name(root: Folder, tmp_path: Path) -> None:
     with root.open_sink("file"):
-        assert re.fullmatch(r"\.file\.[0-9a-f]{8}\.tmp", *os.listdir(tmp_path))
+        (name,) = os.listdir(tmp_path)
+    assert re.fullmatch(r"\.file\.[0-9a-f]{8}\.tmp", name)
 
 
 def test_a_signal_while_the_file_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
