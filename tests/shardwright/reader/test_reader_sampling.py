@@ -45,7 +45,6 @@ def weigh(rows: pa.Table) -> np.ndarray:
 MIX: dict[str, Any] = {"shuffle": True}
 
 
-@pytest.mark.long_but_first
 @pytest.mark.parametrize(("options", "shares"), [
     ({"sampling": sw.ClassBalanced()}, {"ape/": 0.5, "bee/": 0.5}),
     ({"sampling": sw.ClassWeights({"ape": 1, "bee": 3})}, {"ape/": 0.25, "bee/": 0.75}),

@@ -329,17 +329,14 @@ def test_a_file_appears_at_the_end(folder: Folder) -> None:
     assert folder.names("below") == ["x"]
 
 
-@pytest.mark.long_but_first
-@pytest.mark.parametrize("size", [10, 3 * UPLOAD_BYTES])
 @pytest.mark.parametrize(
-    "error",
-    [
-        RuntimeError("mine"), KeyboardInterrupt(), GeneratorExit(), OSError(5, "bad disk"),
-        FileNotFoundError("f"), SystemExit(3),
-    ],
-    ids=repr,
-)  # fmt: skip
-@pytest.mark.parametrize("folder", ["local", "s3_server", "gcs_server"], indirect=True)
+    ("folder", "size"),
+    [("local", 10), *((s, n) for s in ("s3_server", "gcs_server") for n in (10, 3 * UPLOAD_BYTES))],
+    indirect=["folder"],
+)
+@pytest.mark.parametrize(
+    "error", [RuntimeError("mine"), KeyboardInterrupt(), OSError(5, "bad disk"), SystemExit(3)]
+)
 def test_an_error_in_the_block_leaves_nothing(
     folder: Folder, error: BaseException, size: int
 ) -> None:
