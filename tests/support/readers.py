@@ -44,3 +44,14 @@ def hosts(dataset: str, host_count: int, **options: Any) -> list[sw.Reader]:
         sw.Reader(dataset, host_index=host, host_count=host_count, **options)
         for host in range(host_count)
     ]
+
+
+def check_equal(first: Iterable[dict[str, Any]], second: Iterable[dict[str, Any]]) -> None:
+    """Check that batches are equal to the bit, in names, types and shapes."""
+    for batch, other in zip(first, second, strict=True):
+        assert list(batch) == list(other)
+        for name, column in batch.items():
+            its = other[name]
+            assert (type(column), column.dtype, column.shape) == (type(its), its.dtype, its.shape)
+            for one, two in zip(column, its, strict=True):
+                np.testing.assert_array_equal(one, two)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shardwright.cache.settings import CacheSettings
 from shardwright.reader.corpus import DatasetSource, ShardRef
@@ -16,6 +17,16 @@ from tests.support.cached_datasets import SIZE, downloads, wait_for_downloads_ah
 
 NUM_SHARDS = 12
 IN_ORDER = [list(range(NUM_SHARDS))] * 5
+
+
+def exit_code_of_fork(target: Callable[..., object], *args: object) -> int | None:
+    """Run a function in a process that is forked; return its exit code, None if it hangs."""
+    child = multiprocessing.get_context("fork").Process(target=target, args=args)
+    child.start()
+    child.join(60)
+    exit_code = child.exitcode
+    child.kill()
+    return exit_code
 
 
 class Reading:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.format import naming
 from shardwright.format.naming import ShardName
 from shardwright.storage.addresses import is_temporary, temporary_name
+from shardwright.storage.folder import Folder
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
 SPLITS = st.from_regex(r"[A-Za-z0-9_]{1,12}", fullmatch=True)
@@ -113,6 +116,14 @@ def test_a_rebuild_removes_what_a_build_makes_and_nothing_else() -> None:
         "index/0.bin", "flowers-train.tfrecord-00000-of-00001.gz", "spool/notes.txt",
     ]  # fmt: skip
     assert [path for path in [*ours, *others] if naming.is_build_output(path)] == ours
+
+
+def test_outputs_are_found_in_their_folders_alone(tmp_path: Path) -> None:
+    ours = ["index/x-00000-of-00001.parquet", "manifest.json", "rejects/plan.parquet"]
+    for name in [*ours, "README.md", ".hidden", "index/notes.txt", "other/manifest.json"]:
+        Folder(str(tmp_path)).write_bytes(name, b"")
+    assert naming.build_outputs(Folder(str(tmp_path))) == ours
+    assert naming.build_outputs(Folder(str(tmp_path / "nowhere"))) == []
 
 
 def test_temporary_names_are_hidden_and_told_from_others() -> None:

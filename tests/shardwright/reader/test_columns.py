@@ -17,38 +17,14 @@ from tests.support import damage
 from tests.support.column_records import CLASSES, GARDEN, RECORD, SCHEMA, fill, plain, record
 
 
-def test_all_features_as_stored() -> None:
-    columns = ColumnReader(SCHEMA)
-    assert columns.needs_record
-    assert plain(fill(columns, [record()])) == {
-        "id": ["a/Löwe.png"], "label": [2], "count": [2**40], "ratio": [0.5],
-        "caption": ["schön".encode()], "boxes": [[1, 2, 3]], "scores": [[0.25, 0.5]],
-        "tags": [[b"a", b"b"]],
-    }  # fmt: skip
-    assert columns.spec(4) == {
-        "id": ((4,), object), "label": ((4,), np.int64), "count": ((4,), np.int64),
-        "ratio": ((4,), np.float32), "caption": ((4,), object), "boxes": ((4,), object),
-        "scores": ((4,), object), "tags": ((4,), object),
-    }  # fmt: skip
-
-
-def test_encodings_by_name() -> None:
-    features = {
-        "tags": Dense(3, fill=b"-"), "label": OneHot(), "image": None,
-        "boxes": Dense(4, fill=-1), "scores": Dense(2), "caption": Text(), "id": None,
-    }  # fmt: skip
+def test_columns_are_in_the_order_of_their_names() -> None:
+    features = {"tags": Dense(3), "label": OneHot(), "image": None, "caption": Text(), "id": None}
     columns = ColumnReader(SCHEMA, features)
-    batch = fill(columns, [record(), record(label=[0], tags=[], boxes=[], scores=[])])
-    names = ["tags", "label", "boxes", "scores", "caption", "id"]
-    assert list(batch) == [feature.name for feature in columns.features] == names
+    batch = fill(columns, [record(), record(label=[0])])
+    assert list(batch) == [feature.name for feature in columns.features] == list(columns.spec(2))
+    assert list(batch) == ["tags", "label", "caption", "id"]
     assert columns.encodings["label"] == OneHot(3)
-    assert plain(batch) == {
-        "tags": [[b"a", b"b", b"-"], [b"-"] * 3], "label": [[0, 0, 1], [1, 0, 0]],
-        "boxes": [[1, 2, 3, -1], [-1, -1, -1, -1]], "caption": ["schön"] * 2,
-        "id": ["a/Löwe.png"] * 2, "scores": [[0.25, 0.5], [0, 0]],
-    }  # fmt: skip
-    shapes = [shape for shape, _ in columns.spec(2).values()]
-    assert shapes == [(2, 3), (2, 3), (2, 4), (2, 2), (2,), (2,)]
+    assert batch["id"].tolist() == ["a/Löwe.png"] * 2
 
 
 @pytest.mark.parametrize(
@@ -87,16 +63,10 @@ def test_an_image_in_a_form_that_only_protobuf_reads() -> None:
     assert plain(columns.finish(store)) == {"label": [1]}
 
 
-@pytest.mark.parametrize(("features", "what"), [
-    (["labels"], "feature 'labels' is not in this dataset, which has image, id, label, count"),
-    ({"image": Text()},
-     "feature 'image' is the image, which takes no encoding: use image=... to decode it"),
-    ({"tags": OneHot(3)}, "feature 'tags' holds bytes values, and OneHot takes integers"),
-])  # fmt: skip
-def test_features_that_cannot_be_wanted(features: Any, what: str) -> None:
-    with pytest.raises(UsageError) as told:
-        ColumnReader(SCHEMA, features)
-    assert what in str(told.value)
+def test_an_unknown_feature() -> None:
+    what = "feature 'labels' is not in this dataset, which has image, id, label, count"
+    with pytest.raises(UsageError, match=what):
+        ColumnReader(SCHEMA, ["labels"])
 
 
 @pytest.mark.parametrize(("features", "what"), [
@@ -113,27 +83,6 @@ def test_features_are_names_or_names_with_encodings(features: Any, what: str) ->
     assert what in str(told.value)
 
 
-@pytest.mark.parametrize(("changes", "what"), [
-    ({"count": None}, "feature 'count' is missing"),
-    ({"boxes": None}, "feature 'boxes' is missing"),
-    ({"image": None}, "feature 'image' is missing"),
-    ({"count": []}, "feature 'count' has 0 values, the schema says 1"),
-    ({"id": [b"a", b"b"]}, "feature 'id' has 2 values, the schema says 1"),
-    ({"image": [b"a", b"b"]}, "feature 'image' has 2 values, the schema says 1"),
-    ({"image": [300]}, "feature 'image' holds int64 values, the schema says bytes"),
-    ({"count": [0.5]}, "feature 'count' holds float values, the schema says int64"),
-    ({"label": [b"ape"]}, "feature 'label' holds bytes values, the schema says int64"),
-    ({"ratio": [1]}, "feature 'ratio' holds int64 values, the schema says float"),
-    ({"tags": [1, 2]}, "feature 'tags' holds int64 values, the schema says bytes"),
-    ({"scores": [b"a"]}, "feature 'scores' holds bytes values, the schema says float"),
-])  # fmt: skip
-def test_faults_name_the_feature_and_the_rule(changes: dict[str, Any], what: str) -> None:
-    columns = ColumnReader(SCHEMA)
-    with pytest.raises(ExampleFault) as told:
-        columns.fill(columns.allocate(1), 0, record(**changes))
-    assert str(told.value) == what
-
-
 NOT_AN_EXAMPLE = r"^not a tf\.Example: "
 
 
@@ -143,10 +92,13 @@ NOT_AN_EXAMPLE = r"^not a tf\.Example: "
     (None, b"not an example at all", NOT_AN_EXAMPLE),
     (None, record()[:-1], NOT_AN_EXAMPLE),
     (["label"], b"", "^feature 'label' is missing$"),
-    ({"label": OneHot()}, record(label=[7]),
-     "^feature 'label' is 7; labels of 3 classes are 0 to 2$"),
+    (None, record(count=None), "^feature 'count' is missing$"),
+    (None, record(boxes=None), "^feature 'boxes' is missing$"),
+    (None, record(image=None), "^feature 'image' is missing$"),
+    (None, record(image=[b"a", b"b"]), "^feature 'image' has 2 values, the schema says 1$"),
+    (None, record(image=[300]), "^feature 'image' holds int64 values, the schema says bytes$"),
 ])  # fmt: skip
-def test_faults_of_records_and_encodings(features: Any, data: bytes, what: str) -> None:
+def test_faults_of_records(features: Any, data: bytes, what: str) -> None:
     columns = ColumnReader(SCHEMA, features)
     with pytest.raises(ExampleFault, match=what):
         columns.fill(columns.allocate(1), 0, data)

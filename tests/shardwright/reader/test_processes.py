@@ -8,11 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
 import pytest
 
@@ -21,7 +19,7 @@ from shardwright.errors import ChangedError, LostProcessError, UsageError
 from shardwright.reader import processes
 from tests.support.bad_records import copy_with_bad_record
 from tests.support.build_helpers import wait_for as wait_until
-from tests.support.readers import take
+from tests.support.readers import check_equal, take
 from tests.support.trainer_datasets import pictures_fixture, read  # noqa: F401
 
 TRAIN: dict[str, Any] = {"shuffle": True, "image": sw.TrainImage(8), "processes": 2}
@@ -43,11 +41,6 @@ CASES: list[dict[str, Any]] = [
         "sampling": sw.ClassBalanced(),
     },
     {**ONE, "image": sw.EvalImage(9, dtype="bfloat16"), "split": "train[5:40]"},
-    {
-        **TRAIN,
-        "epochs": 1,
-        "image": sw.MultiCrop(sw.TrainImage(9), sw.DecodedImage(), sw.TrainImage(5)),
-    },
 ]
 
 
@@ -71,21 +64,6 @@ def test_an_error_that_cannot_be_sent_is_told(pictures: str) -> None:
     ):
         next(iter(reader))
     assert "in apply" in caught.value.__notes__[0]
-
-
-def check_equal(first: Iterable[dict[str, Any]], second: Iterable[dict[str, Any]]) -> None:
-    """Check that batches are equal to the bit, in names, types and shapes."""
-    for batch, other in zip(first, second, strict=True):
-        assert list(batch) == list(other)
-        for name, column in batch.items():
-            check_column(column, other[name])
-
-
-def check_column(column: Any, other: Any) -> None:
-    assert type(column) is type(other)
-    assert (column.dtype, column.shape) == (other.dtype, other.shape)
-    for value, its in zip(column, other, strict=True):
-        np.testing.assert_array_equal(value, its)
 
 
 def children() -> set[Any]:

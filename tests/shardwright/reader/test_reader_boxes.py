@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import shardwright as sw
 from shardwright.errors import BadRecordError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from tests.support.bad_records import copy_with_bad_record
-from tests.support.readers import hosts, take
 from tests.support.trainer_datasets import NUM_SCENES, scenes_fixture  # noqa: F401
 
 BOX, LABEL, BOX_MASK = "objects/bbox", "objects/label", "objects/bbox_mask"
@@ -27,16 +25,6 @@ ID = Feature("id", FeatureKind.TEXT, Source.ID)
 
 def read(dataset: str | Path, image: Any = CROP, **options: Any) -> sw.Reader:
     return sw.Reader(dataset, **{"batch_size": 8, "epochs": 1, "image": image, **options})
-
-
-def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    assert list(found) == list(wanted)
-    for name, column in wanted.items():
-        if column.dtype == object:
-            for one, other in zip(found[name], column, strict=True):
-                np.testing.assert_array_equal(one, other)
-        else:
-            np.testing.assert_array_equal(found[name], column)
 
 
 def painted(image: NDArray[Any], label: int) -> list[int]:
@@ -116,21 +104,6 @@ def test_the_image_is_the_same_with_and_without_boxes(scenes: str) -> None:
             np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-def test_any_host_any_state_and_any_process_reads_the_same_boxes(scenes: str) -> None:
-    options: dict[str, Any] = {"image": PADDED, "shuffle": True, "seed": 7}
-    whole = read(scenes, epochs=2, **options)
-    batches = list(whole)
-    split = [list(reader) for reader in hosts(scenes, 2, global_batch_size=8, epochs=2, **options)]
-    for batch, *parts in zip(batches, *split, strict=True):
-        assert_same({name: np.concatenate([part[name] for part in parts]) for name in batch}, batch)
-    begun = read(scenes, epochs=2, **options)
-    take(begun, 3)
-    options |= {"epochs": 2, "state": begun.state(), "processes": 1}
-    resumed = pickle.loads(pickle.dumps(read(scenes, **options)))
-    for found, wanted in zip(resumed, batches[3:], strict=True):
-        assert_same(found, wanted)
-
-
 def test_encodings_apply_to_what_is_left(scenes: str) -> None:
     """A user's encoding is kept, also where others are padded."""
     features = {"image": None, BOX: None, LABEL: sw.MultiHot()}
@@ -145,24 +118,6 @@ def test_encodings_apply_to_what_is_left(scenes: str) -> None:
         for row, labels in enumerate(theirs[LABEL]):
             assert ours[LABEL][row].tolist() == [*labels, *[-1] * (4 - len(labels))]
             np.testing.assert_array_equal(ours[BOX][row, : len(labels)], theirs[BOX][row])
-
-
-@pytest.mark.parametrize(("image", "features", "message"), [
-    (sw.TrainImage(8), None, r"TrainImage crops the image, but objects/bbox would stay as stored: "
-     r"name lists of boxes, and masks, in boxes= and masks= of sw\.TrainImage, leave the rest out"),
-    (sw.EvalImage(8), None, r"in boxes= and masks= of sw\.EvalImage"),
-    (sw.TrainImage(8, boxes="bbox"), None,
-     r"boxes='bbox' is not a feature that is read; those are image, id, objects/bbox, obj"),
-    (CROP, ["image", LABEL], "boxes='objects/bbox' is not a feature that is read"),
-    (CROP, [BOX, LABEL], r"needs the image: add 'image' to features="),
-    (sw.EvalImage(8, boxes=LABEL), None, r"boxes='objects/label' must be a list of boxes, of kind "
-     r"box and shape \(None, 4\); it has kind class_label and shape \(None,\)"),
-    (sw.TrainImage(8, boxes=sw.Boxes(BOX, lists=["id", LABEL])), None,
-     r"lists=\.\.\.\) has id, but the lists that are read beside objects/bbox are objects/label"),
-], ids=str)  # fmt: skip
-def test_invalid_boxes(scenes: str, image: Any, features: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        read(scenes, image, features=features)
 
 
 OWN = ExampleSchema((
@@ -227,17 +182,6 @@ def test_padded_lists_of_text_and_a_name_that_is_taken(own: Path) -> None:
     assert batch["names"].tolist() == [["b", "c", ""]] * 2
     assert batch["points"].tolist() == [[[2, 3], [4, 5], [0, 0]]] * 2
     assert batch["boxes_mask"].tolist() == [[True, True, False]] * 2
-
-
-def test_a_single_box_stays_refused(tmp_path: Path) -> None:
-    """A box that every record has cannot be dropped."""
-    schema = ExampleSchema((IMAGE, ID, Feature("face", FeatureKind.BOX, shape=(4,))))
-    record = {"id": "0", "image": np.zeros((8, 8, 3), np.uint8), "face": [0, 0, 1, 1]}
-    sw.write([record], tmp_path / "out", schema=schema)
-    with pytest.raises(UsageError, match="but face would stay as stored: "):
-        read(tmp_path / "out", sw.TrainImage(8))
-    with pytest.raises(UsageError, match=r"it has kind box and shape \(4,\)"):
-        read(tmp_path / "out", sw.TrainImage(8, boxes="face"))
 
 
 def test_a_damaged_record_has_no_boxes(scenes: str, tmp_path: Path) -> None:
@@ -323,16 +267,46 @@ def test_keypoints_in_a_mirror(poses: Path) -> None:
     assert seen == {False, True}
 
 
-@pytest.mark.parametrize(("image", "message"), [
-    (sw.TrainImage(8), f"but {BOX}, {POINTS} would stay as stored: name lists of boxes"),
-    (sw.EvalImage(8, boxes=sw.Boxes(BOX, lists=[])), f"but {POINTS} would stay as stored: "),
-    (sw.TrainImage(8, boxes=BOX), rf"flipped, and a left eye .* write sw.Boxes\('{BOX}', mirrored"),
-    (sw.EvalImage(8, boxes=sw.Boxes(BOX, mirrored=[1, 0])),
+@pytest.fixture(scope="module")
+def face(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A record with a box that every record has: it cannot be dropped."""
+    schema = ExampleSchema((IMAGE, ID, Feature("face", FeatureKind.BOX, shape=(4,))))
+    record = {"id": "0", "image": np.zeros((8, 8, 3), np.uint8), "face": [0, 0, 1, 1]}
+    root = tmp_path_factory.mktemp("face") / "out"
+    sw.write([record], root, schema=schema)
+    return root
+
+
+@pytest.mark.parametrize(("dataset", "image", "features", "message"), [
+    ("scenes", sw.TrainImage(8), None,
+     r"TrainImage crops the image, but objects/bbox would stay as stored: "
+     r"name lists of boxes, and masks, in boxes= and masks= of sw\.TrainImage, leave the rest out"),
+    ("scenes", sw.EvalImage(8), None, r"in boxes= and masks= of sw\.EvalImage"),
+    ("scenes", sw.TrainImage(8, boxes="bbox"), None,
+     r"boxes='bbox' is not a feature that is read; those are image, id, objects/bbox, obj"),
+    ("scenes", CROP, ["image", LABEL], "boxes='objects/bbox' is not a feature that is read"),
+    ("scenes", CROP, [BOX, LABEL], r"needs the image: add 'image' to features="),
+    ("scenes", sw.EvalImage(8, boxes=LABEL), None,
+     r"boxes='objects/label' must be a list of boxes, of kind "
+     r"box and shape \(None, 4\); it has kind class_label and shape \(None,\)"),
+    ("scenes", sw.TrainImage(8, boxes=sw.Boxes(BOX, lists=["id", LABEL])), None,
+     r"lists=\.\.\.\) has id, but the lists that are read beside objects/bbox are objects/label"),
+    ("face", sw.TrainImage(8), None, "but face would stay as stored: "),
+    ("face", sw.TrainImage(8, boxes="face"), None, r"it has kind box and shape \(4,\)"),
+    ("poses", sw.TrainImage(8), None,
+     f"but {BOX}, {POINTS} would stay as stored: name lists of boxes"),
+    ("poses", sw.EvalImage(8, boxes=sw.Boxes(BOX, lists=[])), None,
+     f"but {POINTS} would stay as stored: "),
+    ("poses", sw.TrainImage(8, boxes=BOX), None,
+     rf"flipped, and a left eye .* write sw.Boxes\('{BOX}', mirrored"),
+    ("poses", sw.EvalImage(8, boxes=sw.Boxes(BOX, mirrored=[1, 0])), None,
      "has 2 numbers, but an object of 'objects/keypoints' has 3 points: give one number for each"),
 ], ids=str)  # fmt: skip
-def test_keypoints_that_would_be_wrong(poses: Path, image: Any, message: str) -> None:
+def test_objects_that_would_be_wrong(
+    request: pytest.FixtureRequest, dataset: str, image: Any, features: Any, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
-        read(poses, image)
+        read(request.getfixturevalue(dataset), image, features=features)
 
 
 def test_numbers_named_as_positions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from shardwright.errors import UsageError
 from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.storage.folder import Folder
 from tests.support.damage import build, write_images
-from tests.support.readers import global_batches, hosts, ids_of, take
+from tests.support.readers import global_batches, hosts, take
 
 
 @pytest.fixture(scope="module")
@@ -30,70 +29,54 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(build(root / "images", root / "uneven", "--records-per-shard", "7"))
 
 
-def assert_even(names: Iterable[str]) -> None:
-    counts = Counter(names).values()
-    assert max(counts) - min(counts) <= 4
-
-
-@pytest.mark.long_but_first
-@pytest.mark.parametrize(("sampling", "shares"), [
-    (sw.ClassBalanced(), {"ape": 0.5, "bee": 0.5}),
-    (sw.ClassWeights({"ape": 1, "bee": 3}), {"ape": 0.25, "bee": 0.75}),
-    (sw.ClassWeights({"ape": 1, "bee": 0}), {"ape": 1.0}),
-], ids=str)  # fmt: skip
-def test_class_weights(uneven: str, sampling: Any, shares: dict[str, float]) -> None:
-    options: dict[str, Any] = {"global_batch_size": 8, "remainder": "carry", "epochs": 40}
-    options |= {"sampling": sampling, "seed": 2}
-    batches = global_batches(hosts(uneven, 1, **options))
-    names = [name for ids in batches for name in ids]
-
-    assert len(names) == 40 * 30
-    found = Counter(name.split("/")[0] for name in names)
-    assert set(found) == set(shares)
-    for label, share in shares.items():
-        assert abs(found[label] / len(names) - share) < 0.05
-    # Records of a class come in turn, give or take a block of 64 places.
-    assert_even(name for name in names if name.startswith("ape"))
-    assert global_batches(hosts(uneven, 4, **options)) == batches
-    reader = sw.Reader(uneven, **options)
-    take(reader, 7)
-    assert global_batches(hosts(uneven, 2, state=reader.state(), **options)) == batches[7:]
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """9 more of each."""
+    root = tmp_path_factory.mktemp("other")
+    for path in write_images(root / "images", 9, ["ape", "bee"]).rglob("*.png"):
+        path.rename(path.with_name(f"other-{path.name}"))
+    return str(build(root / "images", root / "other", "--records-per-shard", "5"))
 
 
 def weigh(rows: pa.Table) -> np.ndarray:
     return np.array([3.0 if name.endswith("/1.png") else 0.0 for name in rows["id"].to_pylist()])
 
 
-def test_records_are_drawn_by_their_weights(uneven: str) -> None:
-    options: Any = {"global_batch_size": 10, "sampling": sw.RecordWeights(weigh), "epochs": 20}
-    ids = ids_of(sw.Reader(uneven, **options))
-    assert set(ids) == {"ape/1.png", "bee/1.png"}
-    assert abs(ids.count("ape/1.png") - 300) < 60
-    assert ids_of(sw.Reader(uneven, **options)) == ids
+MIX: dict[str, Any] = {"shuffle": True}
 
 
-@pytest.mark.long
-def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
-    write_images(tmp_path / "images", 9, ["ape", "bee"])
-    for path in (tmp_path / "images").rglob("*.png"):
-        path.rename(path.with_name(f"other-{path.name}"))
-    other = str(build(tmp_path / "images", tmp_path / "other", "--records-per-shard", "5"))
-    mixed = {uneven: 0.75, other: 0.25}
-    options: dict[str, Any] = {"global_batch_size": 12, "shuffle": True, "remainder": "carry"}
-    options["epochs"] = 10
-    batches = global_batches(hosts(mixed, 1, **options))  # type: ignore[arg-type]
+@pytest.mark.parametrize(("options", "shares"), [
+    ({"sampling": sw.ClassBalanced()}, {"ape/": 0.5, "bee/": 0.5}),
+    ({"sampling": sw.ClassWeights({"ape": 1, "bee": 3})}, {"ape/": 0.25, "bee/": 0.75}),
+    ({"sampling": sw.ClassWeights({"ape": 1, "bee": 0})}, {"ape/": 1.0}),
+    ({"sampling": sw.RecordWeights(weigh)}, {"ape/1.png": 0.5, "bee/1.png": 0.5}),
+    (MIX, {"other": 0.25, "/": 0.75}),
+], ids=str)  # fmt: skip
+def test_shares_on_any_hosts_and_after_a_stop(
+    uneven: str, other: str, options: dict[str, Any], shares: dict[str, float]
+) -> None:
+    dataset: Any = {uneven: 0.75, other: 0.25} if options is MIX else uneven
+    options = options | {"global_batch_size": 8, "remainder": "carry", "epochs": 40, "seed": 2}
+    batches = global_batches(hosts(dataset, 1, **options))
     names = [name for ids in batches for name in ids]
+    assert len(names) == 40 * (48 if "shuffle" in options else 30)
+    rest = names
+    for kind, share in shares.items():
+        counts = Counter(name for name in rest if kind in name)
+        rest = [name for name in rest if kind not in name]
+        assert abs(counts.total() / len(names) - share) < 0.05
+        # Records come in turn, give or take a block of 64 places.
+        assert max(counts.values()) - min(counts.values()) <= 4
+    assert rest == []
+    assert global_batches(hosts(dataset, 4, **options)) == batches
+    reader = sw.Reader(dataset, **options)
+    take(reader, 7)
+    assert global_batches(hosts(dataset, 2, state=reader.state(), **options)) == batches[7:]
 
-    assert len(names) == 10 * (30 + 18)
-    others = [name for name in names if "other-" in name]
-    assert abs(len(others) / len(names) - 0.25) < 0.02
-    assert_even(others)
-    assert_even(name for name in names if "other-" not in name)
-    assert global_batches(hosts(mixed, 3, **options)) == batches  # type: ignore[arg-type]
-    one, two = (
-        sw.Reader({uneven: 1, other: weight}, global_batch_size=4).state() for weight in (1, 3)
-    )
-    assert one != two
+
+def test_a_state_knows_the_weights_of_a_mix(uneven: str, other: str) -> None:
+    states = [sw.Reader({uneven: 1, other: weight}, batch_size=4).state() for weight in (1, 3)]
+    assert states[0] != states[1]
 
 
 def test_datasets_that_cannot_be_sampled_or_mixed(uneven: str, zoo: Path) -> None:

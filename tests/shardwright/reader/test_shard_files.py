@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import multiprocessing
 import os
 import re
 import resource
@@ -29,6 +28,7 @@ from shardwright.storage.folder import Folder
 from tests.support.cached_datasets import write_dataset
 from tests.support.open_files import open_files
 from tests.support.random_tests import examples
+from tests.support.shard_readings import exit_code_of_fork
 
 NUM_SHARDS, SIZE = 12, 64
 Patch = pytest.MonkeyPatch
@@ -200,11 +200,8 @@ def test_a_forked_process_keeps_no_file_of_its_parent_but_those_in_use(many: Sha
         for shard in range(4):
             read(files, shard)
         used = files.open(0)
-        context = multiprocessing.get_context("fork")
-        child = context.Process(target=_exit_with_num_open, args=(many.folder,))
-        child.start()
-        child.join(60)
-        assert (many.num_open, child.exitcode) == (4, 1)
+        assert exit_code_of_fork(_exit_with_num_open, many.folder) == 1
+        assert many.num_open == 4
         del used
 
 
@@ -232,20 +229,12 @@ def test_works_after_a_fork_with_every_lock_held(many: Shards, monkeypatch: Patc
         tasks = [pool.submit(work, shard) for shard in range(3)]
         try:
             for _ in range(5):
-                _check_child(files, contents)
+                assert exit_code_of_fork(_read_all, files, contents) == 0
             tasks.append(pool.submit(hold))
             while not files._lock.locked() or not files._opening[0].locked():
                 time.sleep(0.001)
-            _check_child(files, contents)
+            assert exit_code_of_fork(_read_all, files, contents) == 0
         finally:
             stop.set()
         for task in tasks:
             task.result()
-
-
-def _check_child(files: ShardFiles, contents: list[bytes]) -> None:
-    child = multiprocessing.get_context("fork").Process(target=_read_all, args=(files, contents))
-    child.start()
-    child.join(60)
-    child.kill()
-    assert child.exitcode == 0, "None of one that hangs"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
 import random
 import shutil
@@ -25,7 +24,13 @@ from tests.support.cached_datasets import (
     wait_for_downloads_ahead,
     wait_until,
 )
-from tests.support.shard_readings import IN_ORDER, NUM_SHARDS, Reading, numbers_downloaded
+from tests.support.shard_readings import (
+    IN_ORDER,
+    NUM_SHARDS,
+    Reading,
+    exit_code_of_fork,
+    numbers_downloaded,
+)
 
 
 @pytest.fixture(scope="module")
@@ -140,18 +145,6 @@ def test_a_cache_removed_while_it_is_used_is_filled_again(root: Folder, tmp_path
         assert len(reading.read(0)) == SIZE
 
 
-def read_in_child(start_method: str, reading: Reading, shards: list[int]) -> int | None:
-    """Read shards in another process; return its exit code, None if it hangs."""
-    child = multiprocessing.get_context(start_method).Process(  # type: ignore[attr-defined]
-        target=_read_and_exit, args=(reading, shards)
-    )
-    child.start()
-    child.join(60)
-    exit_code: int | None = child.exitcode
-    child.kill()
-    return exit_code
-
-
 def _read_and_exit(reading: Reading, shards: list[int]) -> None:
     """Exit with 0 if they are read, with 3 if the store cannot be used after a fork."""
     try:
@@ -168,7 +161,7 @@ def test_a_forked_process_reads_cached_shards(root: Folder, tmp_path: Path) -> N
         wait_until(lambda: shards_in(tmp_path) == [0, 1, 2])
         reading.read(0)
         for shards, exit_code in (([0, 1, 2], 0), ([0, 7], 3)):
-            assert read_in_child("fork", reading, shards) == exit_code
+            assert exit_code_of_fork(_read_and_exit, reading, shards) == exit_code
             assert is_open(reading) == [0]
         reading.read(7)
 
@@ -179,7 +172,7 @@ def test_a_fork_during_a_download(root: Folder, s3_proxy: FaultProxy, tmp_path: 
     with Reading(behind(root, s3_proxy), at(tmp_path)) as reading:
         reading.files.plan([], [3])
         wait_until(lambda: s3_proxy.hits(slow))
-        assert read_in_child("fork", reading, [3]) == 0
+        assert exit_code_of_fork(_read_and_exit, reading, [3]) == 0
     assert numbers_downloaded(s3_proxy) == [3]
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardwright.storage.counters import COUNTERS, StorageCounters
+from shardwright.storage.counters import StorageCounters
 from shardwright.storage.reads import map_reads, start_read
 from tests import ROOT
 from tests.support.buckets import Bucket, on_s3_and_gcs
@@ -112,4 +112,3 @@ def test_counters() -> None:
     assert counters.drain() == {}
     counters.add("requests")
     assert (counters.drain(), counters.snapshot()["requests"]) == ({"requests": 1}, 1001)
-    assert isinstance(COUNTERS, StorageCounters)

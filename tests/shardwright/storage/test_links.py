@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,48 +10,26 @@ import pytest
 from shardwright.errors import ExistsError, LinkError, MissingError
 from shardwright.storage.folder import Folder
 from shardwright.storage.links import no_follow
+from tests.shardwright.storage import test_local
+from tests.shardwright.storage.test_local import Call
 from tests.support.open_files import open_files
 
-Call = Callable[[Folder, str], object]
-
-
-def write_in_turn(root: Folder, name: str) -> None:
-    with root.open_sink(name) as sink:
-        sink.write([b"x"])
-
-
-def local_copy(root: Folder, name: str) -> None:
-    with root.local_copy(name):
-        pass
-
-
 READS: dict[str, Call] = {
-    "num_bytes_of": Folder.num_bytes_of,
-    "read_bytes": Folder.read_bytes,
-    "read_range": lambda root, name: root.read_range(name, 0, 1),
-    "read_ranges": lambda root, name: root.read_ranges(name, [(0, 1)]),
-    "local_copy": local_copy,
-    "open_input": Folder.open_input,
+    **test_local.READS,
     "open_descriptor": Folder.open_descriptor,
     "own_path": Folder.own_path,
-    "info": Folder.info,
     "copy": lambda root, name: root.copy(name, root.below("to")),
 }
 LISTS: dict[str, Call] = {
-    "names": Folder.names,
-    "files": Folder.files,
-    "first_names": lambda root, name: root.below(name).first_names(),
+    **test_local.LISTS,
     "remove_empty": lambda root, name: root.below(name).remove_empty(),
 }
 WRITES: dict[str, Call] = {
-    "write_bytes": lambda root, name: root.write_bytes(name, b"x"),
-    "write_if_new": lambda root, name: root.write_if_new(name, b"x"),
-    "create_bytes": lambda root, name: root.create_bytes(name, b"x"),
-    "open_sink": write_in_turn,
-    "copy_to": lambda root, name: root.below("from").copy("file", root.below(name[:-5])),
-    "remove": Folder.remove,
-    "remove_all": lambda root, name: root.remove_all([name]),
+    **test_local.WRITES,
+    **test_local.REMOVALS,
+    "copy": lambda root, name: root.below("from").copy("file", root.below(name[:-5])),
 }
+deep = pytest.mark.parametrize("deep", ["", "own/"])
 
 
 @pytest.fixture
@@ -85,7 +62,7 @@ def check(call: Call, root: Folder, name: str, link: str) -> None:
     assert (content(outside), open_files(outside.parent)) == (before, [])
 
 
-@pytest.mark.parametrize("deep", ["", "own/"])
+@deep
 @pytest.mark.parametrize("call", READS.values(), ids=READS)
 def test_nothing_is_read_through_a_link(call: Call, deep: str, root: Folder) -> None:
     check(call, root, f"{deep}link", f"{deep}link")
@@ -93,14 +70,14 @@ def test_nothing_is_read_through_a_link(call: Call, deep: str, root: Folder) -> 
         check(call, root, f"{deep}folder/{name}", f"{deep}folder")
 
 
-@pytest.mark.parametrize("deep", ["", "own/"])
+@deep
 @pytest.mark.parametrize("call", LISTS.values(), ids=LISTS)
 def test_nothing_is_listed_through_a_link(call: Call, deep: str, root: Folder) -> None:
     for name in ("", "/below", "/empty"):
         check(call, root, f"{deep}folder{name}", f"{deep}folder")
 
 
-@pytest.mark.parametrize("deep", ["", "own/"])
+@deep
 @pytest.mark.parametrize("call", WRITES.values(), ids=WRITES)
 def test_nothing_is_written_through_a_link(call: Call, deep: str, root: Folder) -> None:
     for name in ("file", "new/file", "below/file"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +25,8 @@ from shardwright.storage.options import (
     parse_seconds,
     typed,
 )
-from tests.servers.processes import ACCESS_KEY, SECRET_KEY, TOKEN
-from tests.support.buckets import Bucket, on_s3_and_gcs
-from tests.support.build_helpers import build, make_images
+from tests.servers.processes import SECRET_KEY
+from tests.support.buckets import Bucket
 
 
 @pytest.mark.parametrize(
@@ -175,18 +173,3 @@ def test_secrets_are_not_shown() -> None:
     assert "s3://b:access_key_id=***, " in repr(options)
     assert repr(options).endswith(", bearer_token=***, endpoint=http://minio:9000)")
     assert pickle.loads(pickle.dumps(options)) == options
-
-
-@pytest.mark.long
-@on_s3_and_gcs
-def test_no_file_of_a_dataset_holds_a_secret(bucket: Bucket, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "none.png").write_bytes(b"")
-    source, output = make_images(tmp_path / "in", 3), f"{bucket.uri}/set"
-    assert build(source, output, "--max-reject-fraction", "0.5", *bucket.args()) == 0
-    keys = bucket.keys()
-    files = {key: bucket.get(key) for key in keys}
-    assert "set/manifest.json" in files
-    for key, data in files.items():
-        for secret in (SECRET_KEY, TOKEN, ACCESS_KEY):
-            assert secret.encode() not in data, key
