@@ -76,7 +76,8 @@ class Case:
     says: str = ""
     warns: str = ""
 
-    def check(self, root: Path, caplog: pytest.LogCaptureFixture | None = None) -> None:
+    def check(self, root: Path, caplog: pytest.LogCaptureFixture | None = None) -> Listing | None:
+        """Write the files and compare; return the listing, or None for an error."""
         folder = write_files(root / "in", self.files)
         uri = f"{folder}/{self.at}" if self.at else str(folder)
         options = {"spool": Folder(str(root / "spool")), **self.options}
@@ -84,7 +85,7 @@ class Case:
             pattern = str(self.error).replace("FOLDER", re.escape(str(folder)))
             with pytest.raises(type(self.error), match=pattern):
                 listing(uri, columns=self.columns, **options)
-            return
+            return None
         found = listing(uri, columns=self.columns, **options)
         if self.rows is not None:
             listed = {name: [row[name] for row in found.rows] for name in self.rows}
@@ -97,6 +98,7 @@ class Case:
         assert {name: getattr(found.source, name) for name in self.source} == self.source
         assert below(self.says, str(folder)) in found.source.description
         assert not self.warns or (caplog is not None and self.warns in caplog.text)
+        return found
 
 
 def below(value: Any, folder: str) -> Any:
