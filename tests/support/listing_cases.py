@@ -92,12 +92,17 @@ class Case:
             assert listed == below(self.rows, str(folder)), found.details
         if self.rows is not None or self.rejects is not None:
             rejects = below(self.rejects or {}, str(folder))
-            assert found.reasons == {key: text.partition(":")[0] for key, text in rejects.items()}
+            reasons = {key: text.partition(":")[0] for key, text in rejects.items()}
+            assert found.reasons == reasons, found.details
             for key, text in rejects.items():
-                assert text in found.details[key]
-        assert {name: getattr(found.source, name) for name in self.source} == self.source
+                assert text in found.details[key], found.details
+        assert {name: getattr(found.source, name) for name in self.source} == below(
+            self.source, str(folder)
+        )
         assert below(self.says, str(folder)) in found.source.description
-        assert not self.warns or (caplog is not None and self.warns in caplog.text)
+        assert not self.warns or (
+            caplog is not None and below(self.warns, str(folder)) in caplog.text
+        )
         return found
 
 
