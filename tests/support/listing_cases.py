@@ -80,7 +80,7 @@ class Case:
         """Write the files and compare; return the listing, or None for an error."""
         folder = write_files(root / "in", self.files)
         uri = f"{folder}/{self.at}" if self.at else str(folder)
-        options = {"spool": Folder(str(root / "spool")), **self.options}
+        options = {"spool": Folder(str(root / "spool")), **below(self.options, str(folder))}
         if self.error is not None:
             pattern = str(self.error).replace("FOLDER", re.escape(str(folder)))
             with pytest.raises(type(self.error), match=pattern):
