@@ -95,7 +95,7 @@ class Case:
             reasons = {key: text.partition(":")[0] for key, text in rejects.items()}
             assert found.reasons == reasons, found.details
             for key, text in rejects.items():
-                assert text in found.details[key], found.details
+                assert text.partition(": ")[2] in found.details[key], found.details
         assert {name: getattr(found.source, name) for name in self.source} == below(
             self.source, str(folder)
         )
