@@ -101,7 +101,7 @@ CASES = {
     ),
     # The table has spaces after its commas.
     "classes of Roboflow": Case(
-        FISHES, rows={"x/labels": [["fish", "10 cents"], []]}, 
+        FISHES, rows={"x/labels": [["fish", "10 cents"], []]},
         rejects={"train/3.png": "bad_value", "train/4.png": "missing_label"},
     ),
     "a table of Roboflow": Case(
