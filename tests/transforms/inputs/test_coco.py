@@ -179,7 +179,8 @@ def categories(*found: dict[str, Any]) -> str:
     ("[1, 2]", "$: expected object, got array"),
     ("", "Expecting value"),
     ('{"images": [{}}', "Expecting ',' delimiter"),
-    ('{"images": [{"id": NaN}], "images": []}', "the key 'images' comes twice"),
+    *((f'{{"images": [{text}], "images": []}}', "the key 'images' comes twice")
+      for text in ("", '{"id": NaN}')),
     ('{"images": null}', "$.images is None: expected array, got null"),
     ('{"images": ' + "[" * 100_000, "it is nested more than 100 levels deep"),
     ('{"images": [' + "9" * 5000 + "]}", "lists no `images`"),

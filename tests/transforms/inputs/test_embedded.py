@@ -131,6 +131,10 @@ CASES = {
         {"x.parquet": "no such file"}, "x.parquet", options={"input_format": "embedded"},
         error=BuildError(r"x.parquet cannot be read as a Parquet file"),
     ),
+    "a broken table": Case(
+        {"x.parquet": "no such file"}, "x.parquet",
+        error=BuildError(r"cannot read the table .*x.parquet"),
+    ),
     "an empty file": Case(
         {"a.parquet": b"", "b.parquet": hub([0])}, rows={"label": [CLASSES[0]]},
         rejects={"a.parquet": "incomplete"},

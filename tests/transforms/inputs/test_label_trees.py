@@ -120,7 +120,7 @@ def test_the_official_layout_of_voc(tmp_path: Path) -> None:
     ]
 
 
-MORE = {"JPEGImages/more.png": det.picture(), "Annotations/more.xml": det.voc_xml([])}
+MORE = {"JPEGImages/more.png": det.picture()}
 NOT_VOC = {"a.png": det.picture(), "a.xml": "<html/>", "Annotations/notes.txt": "x"}
 CASES = {
     **{
@@ -141,7 +141,8 @@ CASES = {
     ),
     "trainval": Case(
         kit(lists={"trainval": "a\nü c\nmore", "test": "b"}, **MORE),
-        rows={"split": ["train", "test", "train", "train"]},
+        rows={"split": ["train", "test", "train"]},
+        rejects={"JPEGImages/more.png": "missing_label: it has no .xml file"},
     ),
     "no voc": Case(NOT_VOC, source={
         "description": "a folder at FOLDER, with the folders Annotations"
