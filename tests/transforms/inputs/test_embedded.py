@@ -13,7 +13,7 @@ from shardwright.format.schema import FeatureKind
 from shardwright.transforms.inputs.formats.embedded import ROWS_AT_A_TIME
 from tests.support.build_helpers import CLASSES, png_of
 from tests.support.listing_cases import Case, by_case, pngs
-from tests.support.tfrecord_makers import read_back
+from tests.support.tfrecord_makers import example, read_back
 
 HUB_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
@@ -165,3 +165,46 @@ def test_listing(case: Case, tmp_path: Path) -> None:
     if case is CASES["no records"]:
         assert found is not None
         assert {reject.uri for reject in found.rejects} == {f"{tmp_path}/in/x.parquet"}
+
+
+MAGIC = [b"GIF89a", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"]
+PNGS = {f"{number}.png": png_of(number) for number in range(3)}
+DECLARED = [
+    {"id": name, "photo": image, "data": data}
+    for (name, image), data in zip(PNGS.items(), MAGIC, strict=True)
+]
+DAMAGED = [b"damaged", b"damaged too", png_of(2)]
+NAMED = [
+    {"id": str(number), "photo": data, "thumbnail": png_of(0)}
+    for number, data in enumerate(DAMAGED)
+]
+
+
+def as_records(rows: list[dict[str, Any]]) -> list[bytes]:
+    return [example(**{**row, "id": row["id"].encode()}) for row in rows]
+
+
+@by_case({
+    # Bytes that begin like images stay bytes where a schema says so.
+    **{
+        f"declared {name}": Case(
+            {**PNGS, name: rows}, name, options={"kinds": {"data": FeatureKind.BYTES}},
+            rows={"id": [*PNGS], "x/data": MAGIC},
+        )
+        for name, rows in {
+            "t.parquet": [{"path": name, "data": data}
+                          for name, data in zip(PNGS, MAGIC, strict=True)],
+            "x.parquet": DECLARED, "x.tfrecord": as_records(DECLARED),
+        }.items()
+    },
+    # A named column of images may begin with damaged ones: a later step rejects them.
+    **{
+        f"named {name}": Case(
+            {name: rows}, name, {"image": "photo"},
+            rows={"id": [*"012"], "num_bytes": list(map(len, DAMAGED))},
+        )
+        for name, rows in {"x.parquet": NAMED, "x.tfrecord": as_records(NAMED)}.items()
+    },
+})  # fmt: skip
+def test_declared_columns(case: Case, tmp_path: Path) -> None:
+    case.check(tmp_path)
