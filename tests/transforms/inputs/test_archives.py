@@ -87,7 +87,8 @@ ODD = {"odd/\udcf6.tar": {"a.png": TINY_PNG}}
 CASES = {
     # Only an archive may hold its own folder.
     "its own folder": Case(
-        tar_of("photos/cat/1.png", "photos/dog/2.png"), "a.tar", rows={"label": ["cat", "dog"]}
+        tar_of("photos/cat/1.png", "photos/dog/2.png"), "a.tar", rows={"label": ["cat", "dog"]},
+        source={"labels_are_names": True},
     ),
     "its own class": Case(
         tar_of("photos/1.png", "photos/dog/2.png"), "a.tar", rows={"label": ["photos"] * 2}

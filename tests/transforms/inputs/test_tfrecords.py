@@ -151,7 +151,7 @@ def test_images_are_byte_ranges(tmp_path: Path, compression: str) -> None:
     assert found.of("id", "label", "row") == expected
     assert {row["uri"] == str(path) for row in found.rows} == {not compression}
     assert {row["etag"].startswith("spool:") for row in found.rows} == {bool(compression)}
-    assert not found.source.states_splits
+    assert (found.source.states_splits, found.source.labels_are_indices) == (False, True)
 
 
 def test_columns_are_learned_from_the_first_records(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ CASES = {
     **{
         f"class names {kind}": Case(
             with_names(b"b\na\nc\n", [kind(n) for n in (0, 1, 2, -1, 7)]),
-            rows={"label": ["b", "a", "c", None, "7"]}, source={"class_names": ("b", "a", "c")},
+            rows={"label": ["b", "a", "c", None, "7"]}, source={"class_names": ("b", "a", "c"), "labels_are_indices": False},
         )
         for kind in (int, float)
     },
