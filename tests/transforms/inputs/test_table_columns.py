@@ -1,8 +1,9 @@
-"""Table columns as features: the types of tf.Example, and a reject for each row without room."""
+"""Table columns: their features, texts of roles, and sizes."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,89 +23,26 @@ from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
 from shardwright.transforms.inputs.formats.tables import settle_sizes
 from shardwright.transforms.inputs.label_values import as_text
 from shardwright.transforms.references import set_column
-from shardwright.transforms.rejects import Reject
 from tests.support.helpers import TINY_PNG, references, rejects_of, rows_of
 from tests.support.listing_cases import write_files
 from tests.support.listings import detect, list_source
 
-INF, NAN = float("inf"), pytest.approx(float("nan"), nan_ok=True)
 INTS, FLOATS, BYTES = pa.int64(), pa.float32(), pa.binary()
+TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 
-def settle(batch: pa.RecordBatch) -> list[pa.RecordBatch | Reject]:
-    """Return references with the features of a table's columns where the user declares none."""
-    extras = [field for field in batch.schema if field.name.startswith("x/")]
-    features = tuple(extra_feature(field.name.removeprefix("x/"), field.type) for field in extras)
-    return list(settle_references(batch, image_classification(extras=features)))
-
-
-def settled(column: pa.Array) -> tuple[dict[str, Any], dict[str, str], pa.DataType | None]:
-    """Return id -> value, id -> reject detail, and the column's type, of rows "0", "1", ..."""
-    batch = set_column(references([str(row) for row in range(len(column))]), "x/n", column)
-    parts = settle(batch)
-    kinds = {part.schema.field("x/n").type for part in parts if isinstance(part, pa.RecordBatch)}
-    values = {row["id"]: row["x/n"] for row in rows_of(parts)}
-    details = {reject.id: reject.detail for reject in rejects_of(parts)}
-    return values, details, kinds.pop() if kinds else None
-
-
-@pytest.mark.parametrize(("column", "kind", "values"), [
-    (pa.array([1, -1]), INTS, [1, -1]),
-    (pa.array([True, False]), INTS, [1, 0]),
-    (pa.array([0, 2**63 - 1], pa.uint64()), INTS, [0, 2**63 - 1]),
-    (pa.array([5, 7]).dictionary_encode(), INTS, [5, 7]),
-    (pa.array([0.5, None, INF]), FLOATS, [0.5, NAN, INF]),
-    (pa.array([1.5, None], pa.float16()), FLOATS, [1.5, NAN]),
-    (pa.array(["a", None]).dictionary_encode(), BYTES, [b"a", b""]),
-    (pa.array([b"\xff", None], pa.large_binary()), BYTES, [b"\xff", b""]),
-    *((pa.array([b"\xff"], kind), BYTES, [b"\xff"]) for kind in (pa.binary_view(), pa.binary(1))),
-    *((pa.array(["é", None], kind), BYTES, ["é".encode(), b""])
-      for kind in (pa.string(), pa.large_string(), pa.string_view())),
-    (pa.nulls(2), BYTES, [b"", b""]),
-    (pa.array([[1], [2]], pa.large_list(pa.int32())), pa.list_(INTS), [[1], [2]]),
-    (pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2)), pa.list_(INTS), [[1, 2], [3, 4]]),
-    (pa.array([["a", None], None]), pa.list_(BYTES), [[b"a", b""], []]),
-    (pa.array([[0.5, None]]), pa.list_(FLOATS), [[0.5, NAN]]),
-    (pa.array([[]], pa.list_(pa.null())), pa.list_(BYTES), [[]]),
-    (pa.array([[9], [1, 2], None, [3]]).slice(1), pa.list_(INTS), [[1, 2], [], [3]]),
+@pytest.mark.parametrize(("kind", "types"), [
+    (INTS, (pa.int8(), pa.uint64(), pa.bool_(), pa.dictionary(pa.int32(), INTS))),
+    (FLOATS, (pa.float16(), pa.float32(), pa.float64())),
+    (BYTES, (*TEXTS, pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(3), pa.null(),
+             pa.dictionary(pa.int32(), pa.string()))),
+    (pa.list_(INTS), (pa.list_(pa.int32()), pa.large_list(INTS), pa.list_(pa.int16(), 2))),
+    (pa.list_(FLOATS), (pa.list_(pa.float64()),)),
+    (pa.list_(BYTES), (pa.list_(pa.string()), pa.list_(pa.null()))),
 ])  # fmt: skip
-def test_values_become_features(column: pa.Array, kind: pa.DataType, values: list[Any]) -> None:
-    assert extra_type(column.type, "n") == kind
-    assert settled(column) == ({str(row): value for row, value in enumerate(values)}, {}, kind)
-
-
-EMPTY = "'n' has no value, and an integer feature needs one"
-TOO_BIG = "'n' is {}, which does not fit a signed 64-bit integer"
-TOO_FAR = "'n' is {}, which does not fit a 32-bit float"
-
-
-@pytest.mark.parametrize(("column", "values", "details"), [
-    (pa.nulls(2, pa.bool_()), [], {0: EMPTY, 1: EMPTY}),
-    (pa.array([1, 2**63, None, 2**64 - 1], pa.uint64()), [1], {1: TOO_BIG, 2: EMPTY, 3: TOO_BIG}),
-    (pa.array([[1], [1, None], None, [2**63]], pa.list_(pa.uint64())), [[1], []],
-     {1: EMPTY, 3: TOO_BIG}),
-    (pa.array([1e300, 1.0, -1e39, INF]), [1.0, INF], {0: TOO_FAR, 2: TOO_FAR}),
-    (pa.array([[1.0], [1e300, 2.0]]), [[1.0]], {1: TOO_FAR}),
-    (pa.array([[0, 0], [1, None], [2, 2]], pa.list_(pa.int32(), 2)), [[0, 0], [2, 2]], {1: EMPTY}),
-])  # fmt: skip
-def test_rows_without_room(column: pa.Array, values: list[Any], details: dict[int, str]) -> None:
-    kept, rejected, _ = settled(column)
-    assert list(kept.values()) == values
-    assert rejected == {
-        str(row): f"row {row}: {detail.format(column[row].as_py())}"
-        for row, detail in details.items()
-    }
-
-
-def test_a_row_that_two_columns_reject_is_counted_once() -> None:
-    first, second = pa.array([None, 1, 1, None], INTS), pa.array([None, 1, None, 1], INTS)
-    batch = set_column(references(list("abcd")), "x/{n}", first)
-    parts = settle(set_column(batch, "x/m", second))
-    assert [row["id"] for row in rows_of(parts)] == ["b"]
-    told = "row {}: {!r} has no value, and an integer feature needs one"
-    assert sorted(reject.detail for reject in rejects_of(parts)) == [
-        told.format(0, "{n}"), told.format(2, "m"), told.format(3, "{n}")
-    ]  # fmt: skip
+def test_types_become_features(kind: pa.DataType, types: Sequence[pa.DataType]) -> None:
+    """Their values are settled by `transforms/features`."""
+    assert [extra_type(each, "n") for each in types] == [kind] * len(types)
 
 
 WHEN = ("when", "column 'when' is of type .*, which tf.Example cannot hold: cast it to text or")
@@ -131,7 +69,7 @@ def test_types_without_a_feature(name: str, told: str, kind: pa.DataType) -> Non
     (pa.array([2**64 - 1], pa.uint64()), ["18446744073709551615"]),
     (pa.array([True]), ["true"]), (pa.nulls(1), [None]),
     *((pa.array(["a", None], kind), ["a", None])
-      for kind in (pa.string(), pa.string_view(), pa.large_string())),
+      for kind in TEXTS),
 ])  # fmt: skip
 def test_text_of_a_role(column: pa.Array, texts: list[str | None]) -> None:
     assert as_text(column, "c").equals(pa.array(texts, pa.string()))
