@@ -321,7 +321,8 @@ CASES = {
     **{
         f"class names {kind}": Case(
             with_names(b"b\na\nc\n", [kind(n) for n in (0, 1, 2, -1, 7)]),
-            rows={"label": ["b", "a", "c", None, "7"]}, source={"class_names": ("b", "a", "c"), "labels_are_indices": False},
+            rows={"label": ["b", "a", "c", None, "7"]},
+            source={"class_names": ("b", "a", "c"), "labels_are_indices": False},
         )
         for kind in (int, float)
     },
