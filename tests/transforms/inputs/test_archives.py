@@ -107,7 +107,6 @@ CASES = {
         {"test.zip": FILES, "train.zip": FILES}, says="2 zip archives at FOLDER, splits by their",
         rows={"split": [*["test"] * 2, *["train"] * 2], "label": ["cat", "Löwe"] * 2},
     ),
-    "images beside archives": Case({**THREE, "b.png": TINY_PNG}, source={"name": "folder"}),
     "forced": Case(
         {**THREE, "b.png": TINY_PNG}, options={"input_format": "tar"}, source={"name": "tar"}
     ),

@@ -345,28 +345,6 @@ def test_workers_list_ranges_of_a_long_prefix(bucket: Bucket) -> None:
     assert list(short.worker_parts()) == [""]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("bucket", ["moto_server", "gcs_server"], indirect=True)
-def test_folder_markers_and_invalid_names_are_rejects(bucket: Bucket) -> None:
-    """Consoles and sync tools leave empty objects whose names end with a slash."""
-    for marker in ("in/", "in/cat/", "in/dog/empty/"):
-        bucket.put(marker, b"")
-    part, control = ["a//b.png", "./x.png", "cat/../y.png", "/z.png"], ["cat/\x01.png"]
-    for name in ["cat/1.png", *part, *control]:
-        bucket.put(f"in/{name}", TINY_PNG)
-    found = listing(f"{bucket.uri}/in", storage=bucket.options())
-    assert found.of("id") == [("cat/1.png",)]
-    details = {
-        name.removesuffix("/"): text.partition(" in its name")[0]
-        for name, text in found.details.items()
-    }
-    assert details == {
-        **dict.fromkeys(part, "bad_id: the object has an empty, '.' or '..' part"),
-        **dict.fromkeys(control, "bad_id: the object has a control character"),
-        **dict.fromkeys(["cat", "dog/empty"], "other_file: stands for a folder"),
-    }
-
-
 def test_text_beside_images_costs_no_request(
     s3_bucket: Bucket, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -393,18 +371,6 @@ def test_objects_with_other_names_are_never_read(s3_bucket: Bucket, num_others: 
         assert [row["id"] for row in rows_of(found)] == ["9.png"]
         rejects = {reject.id: (reject.reason, reject.detail) for reject in rejects_of(found)}
         assert rejects == dict.fromkeys({*names} - {"9.png"}, NO_IMAGE_NAME)
-
-
-@on_s3_and_gcs
-def test_an_empty_prefix(bucket: Bucket) -> None:
-    bucket.put("in-2/1.png", TINY_PNG)
-    for prefix in ("in", "in-2/1.png"):
-        uri = f"{bucket.uri}/{prefix}"
-        message = rf"^INPUT {uri} does not exist: there are no objects below it$"
-        with pytest.raises(UsageError, match=message):
-            detect(uri, storage=bucket.options())
-    description = f"a folder at {bucket.uri}, with the folders in-2"
-    assert detect(bucket.uri, storage=bucket.options()).description == description
 
 
 def test_a_web_server_is_no_folder() -> None:

@@ -152,11 +152,6 @@ CASES = {
         }}, "a.tar", rows={"id": ["a/0", "a/1", "a/0"]},  # the plan leaves out the second
         rejects={"a.tar/.x.png": "other_file", "a.tar/README": "other_file"},
     ),
-    # Keys have dots if more images have labels then.
-    "dots in keys": Case(
-        shard({"im0.v1": {"png": png(0), "cls": 1}, "im0.v2": {"png": png(2), "cls": 3}}), "a.tar",
-        rows={"id": ["a/im0.v1", "a/im0.v2"], "label": ["1", "3"]}, source={"features": ()},
-    ),
     "dots in suffixes": Case(
         shard({"a": SEG, "b": {"png": png(3), "cls": 4, "seg.jpg": png(5)}}), "a.tar",
         rows={"id": ["a/a", "a/b"], "label": ["1", "4"]},
