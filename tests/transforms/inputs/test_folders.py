@@ -261,8 +261,7 @@ def test_metadata_files_in_folders_that_may_be_either(tmp_path: Path) -> None:
     Case(METADATA, error=error).check(tmp_path / "either")
     found = Case(
         METADATA, options={"top_folders": "splits"}, rejects={}, source={"name": "image-folder"}
-    ).check(tmp_path / "splits")
-    assert found is not None
+    ).listed(tmp_path / "splits")
     assert sorted(found.of("split", "label")) == [
         ("extra", "cat"), ("test", "cat"), ("train", "cat")
     ]  # fmt: skip

@@ -111,8 +111,7 @@ def test_the_official_layout_of_voc(tmp_path: Path) -> None:
         "states_splits": True, "class_names": None,
         "description": "Pascal VOC at FOLDER: images with an xml of boxes for each, splits from "
         "ImageSets/Main; masks left out, which --schema segmentation takes from a table",
-    }).check(tmp_path)  # fmt: skip
-    assert found is not None
+    }).listed(tmp_path)  # fmt: skip
     det.assert_same_objects(found.rows, tmp_path / "in", tolerance=1e-7, pose="unspecified")
     assert [(feature.name, feature.sequence) for feature in found.source.features] == [
         (f"objects/{name}", "objects")

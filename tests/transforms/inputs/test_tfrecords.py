@@ -169,8 +169,7 @@ def test_columns_are_learned_from_the_first_records(tmp_path: Path) -> None:
         source={"states_splits": True, "description": "a TFRecord file at FOLDER/x.tfrecord, "
                 "image='img', id='name', split='where'; features from mask, n, note, price, sizes, "
                 "words"},
-    ).check(tmp_path)  # fmt: skip
-    assert found is not None
+    ).listed(tmp_path)  # fmt: skip
     assert {one.name: (one.kind, one.shape) for one in found.source.features} == {
         "mask": (FeatureKind.IMAGE, ()), "n": (FeatureKind.INT64, ()),
         "note": (FeatureKind.BYTES, ()), "price": (FeatureKind.FLOAT32, ()),
@@ -404,8 +403,7 @@ def test_the_same_objects(
             [pytest.approx(box, abs=1e-6) for box in expected_boxes(name)] for name in OBJECTS
         ],
     })  # fmt: skip
-    found = case.check(tmp_path)
-    assert found is not None
+    found = case.listed(tmp_path)
     spool = Folder(f"{tmp_path}/spool")
     assert listing(tmp_path / "in", spool=spool).rows == found.rows  # from the spool's listing
     features = {one.name: one for one in found.source.features}
