@@ -13,10 +13,11 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import shardwright as sw
+from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.label_values import class_texts
 from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import png_of
-from tests.support.listing_cases import write_files
+from tests.support.listing_cases import Listing, listing, write_files
 from tests.support.tfrecord_makers import example, records_of
 
 Labels = Sequence[Any]
@@ -58,40 +59,40 @@ def inputs_of(labels: Labels) -> dict[str, Any]:
     }  # fmt: skip
 
 
-CONTAINERS = [*inputs_of([0]), "python"]
+by_container = pytest.mark.parametrize("container", inputs_of([0]))
+NUMBERS: list[Labels] = [[1, 2, 4], [0.0, 2.0, 10.0, None], ["0", "2", "10"]]
 
 
-def build_container(root: Path, container: str, labels: Labels) -> list[Any]:
-    """Return the labels of all records, in the order of the rows."""
-    if container == "python":
-        nan = math.nan if any(isinstance(label, float) for label in labels) else None
-        rows = [
-            {"image": png_of(row), "label": nan if label is None else label}
-            for row, label in enumerate(labels)
-        ]
-        sw.write(rows, root / "out", max_rejects=1)
-    else:
-        write_files(root / "in", inputs_of(labels)[container])
-        assert build(root / "in" / container, root / "out", "--max-rejects", "1") == 0
-    order = {png_of(row): row for row in range(12)}
-    records = records_of(root / "out").values()
-    found = sorted((order[one["image"][0]], one["label"][0]) for one in records)
-    return [label for _, label in found]
+def listed(root: Path, container: str, labels: Labels) -> Listing:
+    write_files(root / "in", inputs_of(labels)[container])
+    return listing(root / "in" / container, spool=Folder(f"{root}/spool"))
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
-@pytest.mark.parametrize("labels", [[1, 2, 4], [0.0, 2.0, 10.0, None], ["0", "2", "10"]])
+@by_container
+@pytest.mark.parametrize("labels", NUMBERS)
 def test_class_numbers_stay(tmp_path: Path, container: str, labels: Labels) -> None:
-    numbers = [int(label) for label in labels if label is not None]
-    assert build_container(tmp_path, container, labels) == numbers
-    names = sw.Reader(tmp_path / "out", batch_size=1).schema.class_names
-    assert names == tuple(map(str, range(max(numbers) + 1)))
+    texts = [None if label is None else str(int(label)) for label in labels]
+    assert listed(tmp_path, container, labels).of("label") == [(text,) for text in texts]
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
+@by_container
 def test_fractions_are_no_classes(tmp_path: Path, container: str) -> None:
-    assert build_container(tmp_path, container, [9.25, 10.5, 0.5]) == [9.25, 10.5, 0.5]
-    assert not sw.Reader(tmp_path / "out", batch_size=1).schema.class_names
+    found = listed(tmp_path, container, [9.25, 10.5, 0.5])
+    assert found.of("label", "x/label") == [(None, 9.25), (None, 10.5), (None, 0.5)]
+
+
+@pytest.mark.parametrize(("labels", "found", "names"), [
+    ([1, 2, 4], [1, 2, 4], "01234"), ([0.0, 2.0, math.nan], [0, 2], "012"),
+    (["0", "2", "1"], [0, 2, 1], "012"), ([9.25, 10.5, 0.5], [9.25, 10.5, 0.5], ""),
+])  # fmt: skip
+def test_labels_of_python_records(
+    tmp_path: Path, labels: Labels, found: list[float], names: str
+) -> None:
+    rows = [{"image": png_of(row), "label": label} for row, label in enumerate(labels)]
+    sw.write(rows, tmp_path / "out", max_rejects=1)
+    records = {one["image"][0]: one["label"] for one in records_of(tmp_path / "out").values()}
+    assert [records[png_of(row)] for row in range(len(found))] == [[label] for label in found]
+    assert sw.Reader(tmp_path / "out", batch_size=1).schema.class_names == tuple(names)
 
 
 @pytest.mark.parametrize(("labels", "texts", "bad"), [
