@@ -12,7 +12,6 @@ from shardwright.format.manifest import read_manifest
 from shardwright.storage.folder import Folder
 from shardwright.transforms.write.image_reads import ImageLocation, read_local_image
 from tests.support.helpers import TINY_PNG
-from tests.support.listings import Rows, detect, listed
 from tests.support.tfrecord_makers import features_of
 
 TAR_MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}
@@ -66,14 +65,6 @@ def built_records(dataset: Path) -> list[tuple[str, str, bytes]]:
         (split, names[features["label"][0]], features["image"][0])
         for split, features in features_of(dataset)
     )
-
-
-def list_tar(
-    path: Path | str, spool: Path | None = None, input_format: str | None = "tar"
-) -> tuple[Rows, dict[str, str]]:
-    """Return the rows, and the reasons of the rejects by their ids, of INPUT."""
-    folder = spool and Folder(str(spool))
-    return listed(detect(str(path), {}, input_format=input_format, spool=folder))
 
 
 def read_row(row: Mapping[str, object]) -> bytes:

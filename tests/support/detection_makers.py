@@ -11,15 +11,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.rejects import Reject
 from tests.support.buckets import Bucket
-from tests.support.helpers import rejects_of, rows_of
-from tests.support.listings import Rows, detect, list_source
+from tests.support.listings import Rows
 from tests.support.tfrecord_makers import records_of as records_of
 
-Listing = tuple[InputSource, Rows, list[Reject]]
 WIDTH, HEIGHT = 40, 20
 CLASSES = ("cat", "dog", "zebra")
 # Image -> (class, x, y, width, height in pixels).
@@ -123,17 +119,6 @@ def expected_boxes(name: str) -> list[list[float]]:
         [y / HEIGHT, x / WIDTH, (y + h) / HEIGHT, (x + w) / WIDTH]
         for _, x, y, w, h in OBJECTS[name]
     ]
-
-
-def listed(uri: Path | str, options: StorageOptions = NO_OPTIONS, **forced: Any) -> Listing:
-    """Return INPUT's source, its rows and its rejects; its batches have the source's schema."""
-    source = detect(str(uri), **{"columns": {}, "storage": options, **forced})
-    parts = list(list_source(source))
-    for part in parts:
-        if not isinstance(part, Reject):  # nullability apart, which arrays do not state
-            found = (part.schema.names, part.schema.types)
-            assert found == (source.schema.names, source.schema.types)
-    return source, rows_of(parts), rejects_of(parts)
 
 
 def reasons(rejects: Sequence[Reject]) -> list[tuple[str, str]]:

@@ -37,12 +37,6 @@ def listed(source: InputSource) -> tuple[Rows, dict[str, str]]:
     return rows_of(parts), reasons
 
 
-def details_of(source: InputSource) -> dict[str, tuple[str, str]]:
-    """Return (reason, detail) of the rejects by their ids."""
-    rejects = rejects_of(list_source(source))
-    return {reject.id: (str(reject.reason), reject.detail) for reject in rejects}
-
-
 def columns_of(rows: Sequence[Mapping[str, Any]], *names: str) -> list[tuple[Any, ...]]:
     """Return these columns of each row."""
     return [tuple(row[name] for name in names) for row in rows]

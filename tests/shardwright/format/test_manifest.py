@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -180,3 +181,12 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
 def test_json_files_have_a_fixed_form(tmp_path: Path) -> None:
     Folder(str(tmp_path)).write_bytes("a.json", json_bytes({"b": "é", "a": [1]}))
     assert (tmp_path / "a.json").read_text("utf-8") == '{\n "b": "é",\n "a": [\n  1\n ]\n}\n'
+
+
+def test_files_are_indented_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {"a": [{"b": 1.5e300, "c": [], "d": {}, "e": "\u00e9\ud800\n"}, [None, True]], "f": 1}
+    expected = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    number = json.dumps({"a": math.nan}, indent=1) + "\n"
+    assert json_bytes({"a": math.nan}) == number.encode()
+    monkeypatch.setattr(json.encoder, "_make_iterencode", None)  # the encoder in Python
+    assert json_bytes(content) == expected.encode("utf-8", "surrogatepass")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -114,3 +115,11 @@ def test_json_leaves_defaults_out() -> None:
 def test_json_of_no_feature(record: dict[str, Any], what: str) -> None:
     with pytest.raises(ValueError, match=what):
         ExampleSchema.from_json({"features": [ID.to_json(), record]})
+
+
+def test_a_schema_is_pickled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = image_classification()
+    packed = pickle.dumps(schema)
+    monkeypatch.setattr(Feature, "__reduce__", None)  # every step of a graph has the schema
+    assert pickle.loads(packed) == schema
+    assert pickle.dumps(schema) == packed

@@ -121,8 +121,6 @@ COLUMNS: list[tuple[Feature, Encoding | None, list[Any], Any]] = [
     (Feature("w", K.TOKENS, vocabulary=VocabularyRule()), None, [[3, 0, 3]], [i64(3, 0, 3)]),
     (replace(TENSOR, shape=(None, 2)), None, [[EYE_PROTO]], [EYE]),
     (replace(TENSOR, shape=(None,), dtype="int64"), None, [[to_tensor_proto(i64())]], [i64()]),
-    (replace(TENSOR, shape=(2,), dtype="string"), None, [[to_tensor_proto(obj("x", "ü"))]],
-     [obj(b"x", "ü".encode())]),
     (replace(BAG, keys=("w/i", "w/n")), None, [([0, 3], [1.0, 2.0]), ([], [])],
      f32([1, 0, 0, 2], [0] * 4)),
     (INT_BAG, None, [([0, 3], [1, 2])], i64([1, 0, 0, 2])),

@@ -8,21 +8,18 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from shardwright.pipelines.commands import plan as plan_command
-from shardwright.pipelines.job.build import prepare_job
-from shardwright.pipelines.local.build import LocalShards
-from shardwright.pipelines.options.build import parse_options
+from shardwright.storage.folder import Folder
 from tests.support.archive_files import built_records, files_below, pack_tar, pack_zip
 from tests.support.build_helpers import build_without_beam as build
 from tests.support.build_helpers import make_images, png_of
-from tests.support.tfrecord_makers import example, records_of, write_records
+from tests.support.listing_cases import listing, write_files
+from tests.support.tfrecord_makers import example
 
 Record = tuple[str, str, bytes]
 
@@ -168,36 +165,23 @@ def test_a_plan_that_looks_into_pictures_unpacks_again(
 
 
 NUMBERS = [(row % 2, row % 3) for row in range(6)]
+INPUTS: dict[str, Any] = {
+    "in.tgz": {
+        name: value
+        for row, (a, b) in enumerate(NUMBERS)
+        for name, value in ((f"{row}.png", png_of(row)), (f"{row}.json", {"a": a, "b": b}))
+    },
+    "in.record.gz": [example(image=png_of(row), a=a, b=b) for row, (a, b) in enumerate(NUMBERS)],
+    "in.parquet": [{"image": png_of(row), "a": a, "b": b} for row, (a, b) in enumerate(NUMBERS)],
+}
 
 
-def as_webdataset(root: Path) -> Path:
-    files: dict[str, bytes] = {}
-    for row, (a, b) in enumerate(NUMBERS):
-        files |= {f"{row}.png": png_of(row), f"{row}.json": json.dumps({"a": a, "b": b}).encode()}
-    return pack_tar(root / "in.tgz", files, "w:gz")
-
-
-def as_tfrecord(root: Path) -> Path:
-    records = [example(image=png_of(row), a=a, b=b) for row, (a, b) in enumerate(NUMBERS)]
-    return write_records(root / "in.tfrecord.gz", records, "GZIP")
-
-
-def as_hub_parquet(root: Path) -> Path:
-    columns: dict[str, list[object]] = {"image": [png_of(row) for row in range(6)]}
-    columns |= {name: [one[place] for one in NUMBERS] for place, name in enumerate("ab")}
-    pq.write_table(pa.table(columns), root / "in.parquet")
-    return root / "in.parquet"
-
-
-@pytest.mark.parametrize("make", [as_webdataset, as_tfrecord, as_hub_parquet])
-def test_a_listing_of_other_options_is_not_taken(
-    make: Callable[[Path], Path], tmp_path: Path, output: Path
-) -> None:
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_listing_of_other_options_is_not_taken(name: str, tmp_path: Path) -> None:
     """A build is stopped before its plan is written, and its user sees the wrong column."""
-    words = [str(make(tmp_path)), str(output), "--label-column"]
-    LocalShards(prepare_job(parse_options([*words, "a"])), with_plans=True)
-    assert ".parquet" in spooled(output)
-    assert build(*words, "b") == 0
-    order = {png_of(row): row for row in range(6)}
-    found = {order[one["image"][0]]: one["label"][0] for one in records_of(output).values()}
-    assert found == {row: b for row, (_, b) in enumerate(NUMBERS)}
+    write_files(tmp_path, {name: INPUTS[name]})
+    for place, column in enumerate("ab"):
+        spool = Folder(str(tmp_path / "spool"))
+        found = listing(tmp_path / name, spool=spool, columns={"label": column})
+        assert found.of("label") == [(str(numbers[place]),) for numbers in NUMBERS]
+        assert len(spool.names()) == 2 + 2 * place

@@ -10,7 +10,6 @@ from typing import Any
 
 import cv2
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import shardwright as sw
@@ -21,6 +20,8 @@ from shardwright.transforms.inputs.columns import MAX_COLUMNS
 from shardwright.transforms.inputs.formats.arrays import ArraySource, read_records
 from shardwright.transforms.inputs.source import SourceRequest
 from tests.support.build_helpers import build_without_beam as build
+from tests.support.listing_cases import Listing, listing
+from tests.support.tfrecord_makers import read_back
 
 RANDOM = np.random.default_rng(0)
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
@@ -31,37 +32,33 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 }
 
 
-def listed(path: Path, spool: Path) -> tuple[Any, list[dict[str, Any]]]:
-    """Return a file as a source, and its references."""
-    source = ArraySource.look(SourceRequest(str(path), spool=Folder(str(spool))))
-    assert source is not None
-    batches = [rows for part in source.parts() for rows in source.list_part(part)]
-    assert all(isinstance(batch, pa.RecordBatch) for batch in batches)
-    return source, [row for batch in batches for row in batch.to_pylist()]
+def listed(path: Path) -> Listing:
+    return listing(path, spool=Folder(f"{path.parent}/spool"))
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_every_row_of_an_archive_is_a_reference(tmp_path: Path, save: Any) -> None:
     save(tmp_path / "mnist.npz", **ARRAYS)
-    source, rows = listed(tmp_path / "mnist.npz", tmp_path / "spool")
-    assert source.states_splits
+    found = listed(tmp_path / "mnist.npz")
     labels = [*ARRAYS["y_train"][:, 0], *ARRAYS["y_test"]]
-    assert [row["label"] for row in rows] == [str(label) for label in labels]
-    assert [row["split"] for row in rows] == ["train"] * 70 + ["test"] * 9
-    assert [row["id"] for row in rows] == [f"mnist.npz#{row}" for row in range(79)]
-    for row, pixels in zip(rows, [*ARRAYS["x_train"], *ARRAYS["x_test"]], strict=True):
-        data = Path(row["uri"]).read_bytes()[row["offset"] :][: row["num_bytes"]]
+    splits = ["train"] * 70 + ["test"] * 9
+    assert found.of("id", "label", "split") == [
+        (f"mnist.npz#{row}", str(label), split)
+        for row, (label, split) in enumerate(zip(labels, splits, strict=True))
+    ]
+    assert (found.source.states_splits, found.rejects) == (True, [])
+    pixels = [*ARRAYS["x_train"], *ARRAYS["x_test"]]
+    for data, expected in zip(read_back(found.rows), pixels, strict=True):
         decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-        np.testing.assert_array_equal(decoded, pixels)
+        np.testing.assert_array_equal(decoded, expected)
 
 
 def test_an_array_alone_is_images_and_a_wildcard_is_many_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", ARRAYS["x_test"])
-    source, rows = listed(tmp_path / "*.npy", tmp_path / "spool")
-    assert source.description.startswith("2 NumPy files at ")
-    assert sorted({row["id"].partition("#")[0] for row in rows}) == ["a.npy", "b.npy"]
-    assert len(rows) == 18
+    found = listed(tmp_path / "*.npy")
+    assert found.source.description.startswith("2 NumPy files at ")
+    assert found.of("id") == [(f"{name}.npy#{row}",) for name in "ab" for row in range(9)]
 
 
 def npy(array: Any, **options: Any) -> bytes:
@@ -81,8 +78,7 @@ HUGE = npy(ARRAYS["x_test"]).replace(b"(9, 5, 4)", b"(9, 5, 4" + b"0" * 20 + b")
     (npy(ARRAYS["x_test"]).replace(b"(9, 5, 4)", b"(9,-5, 4)"), "a row has 1 to"),
     (npy(np.zeros((3, 0), np.uint8)), "a row has 1 to"),
     (HUGE, "cannot be read as NumPy arrays"),
-    (b"\x93NUMPY\x09\x00", "cannot be read as NumPy arrays"),
-    (b"", "cannot be read as NumPy arrays"),
+    *((data, "cannot be read as NumPy arrays") for data in (b"\x93NUMPY\x09\x00", b"")),
 ])  # fmt: skip
 def test_a_damaged_file_is_named(tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "x.npy").write_bytes(data)
@@ -97,7 +93,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, data: bytes, message: str) -> N
 def test_arrays_that_are_no_table(tmp_path: Path, arrays: Any, message: str) -> None:
     np.savez(tmp_path / "x.npz", **arrays)
     with pytest.raises(BuildError, match=message):
-        listed(tmp_path / "x.npz", tmp_path / "spool")
+        listed(tmp_path / "x.npz")
 
 
 @pytest.mark.long_but_first

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,10 +13,9 @@ from hypothesis import strategies as st
 
 from shardwright.transforms.inputs.file_rules import decode_text, open_text
 from tests.support import detection_makers as det
-from tests.support.archive_files import pack_tar
 from tests.support.build_helpers import build_without_beam as build
-from tests.support.build_helpers import manifest_of, reasons_of
 from tests.support.helpers import TINY_PNG
+from tests.support.listing_cases import listing, write_files
 
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16")
 texts = st.text().filter(lambda text: "\0" not in text[:4] and not text.startswith("\ufeff"))
@@ -42,99 +40,69 @@ def test_other_encodings_have_a_fix(data: bytes) -> None:
         open_text(io.BytesIO(data)).read()
 
 
-Encode = Callable[[str], bytes]
+CSV = "image,label\na.png,狗\nb.png,鸟\n"
+COCO = {
+    "images": [{"id": 1, "file_name": "a.png"}], "categories": [{"id": 1, "name": "狗"}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2]}],
+}  # fmt: skip
+BOX, NAMES = "0 0.5 0.5 0.1 0.1\n", "狗\n鸟\n"
+IMAGES = {"a.png": det.picture(), "b.png": det.picture()}
+# INPUT's name, and its files: those that are not of bytes are written in an encoding.
+INPUTS: dict[str, dict[str, Any]] = {
+    "t.csv": {**IMAGES, "t.csv": CSV},
+    "t.jsonl": {
+        **IMAGES,
+        "t.jsonl": '{"image": "a.png", "label": "狗"}\n{"image": "b.png", "label": "鸟"}\n',
+    },
+    "classes/t.csv": {
+        **{f"classes/{name}": data for name, data in IMAGES.items()},
+        "classes/t.csv": CSV.encode(), "names.txt": NAMES,
+    },
+    "coco": {
+        "coco/a.png": det.picture(),
+        "coco/instances_x.json": json.dumps(COCO, ensure_ascii=False),
+    },
+    "voc": {"voc/a.png": det.picture(), "voc/a.xml": det.voc_xml([("狗", 1, 1, 2, 2)])},
+    "yolo": {"yolo/a.png": det.picture(), "yolo/a.txt": BOX, "yolo/data.yaml": "names: [狗, 鸟]\n"},
+    "yolo2": {"yolo2/a.png": det.picture(), "yolo2/a.txt": BOX, "yolo2/classes.txt": NAMES},
+    "x.tar": {"0.png": TINY_PNG, "0.cls": "狗", "1.png": TINY_PNG, "1.cls": "鸟"},
+}  # fmt: skip
 
 
-def csv_table(root: Path, encode: Encode) -> list[str]:
-    (root / "t.csv").write_bytes(encode("image,label\na.png,狗\nb.png,鸟\n"))
-    return [f"{root}/t.csv"]
-
-
-def json_lines(root: Path, encode: Encode) -> list[str]:
-    rows = ({"image": "a.png", "label": "狗"}, {"image": "b.png", "label": "鸟"})
-    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-    (root / "t.jsonl").write_bytes(encode("\n".join(lines)))
-    return [f"{root}/t.jsonl"]
-
-
-def class_names(root: Path, encode: Encode) -> list[str]:
-    (root / "names.txt").write_bytes(encode("鸟\n狗\n"))
-    (root / "t.csv").write_text("image,label\na.png,狗\nb.png,鸟\n")
-    return [f"{root}/t.csv", "--class-names", f"{root}/names.txt"]
-
-
-def coco(root: Path, encode: Encode) -> list[str]:
-    content = {
-        "images": [{"id": 1, "file_name": "a.png"}], "categories": [{"id": 1, "name": "狗"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2]}],
-    }  # fmt: skip
-    (root / "instances_x.json").write_bytes(encode(json.dumps(content, ensure_ascii=False)))
-    return [str(root)]
-
-
-def voc(root: Path, encode: Encode) -> list[str]:
-    (root / "b.png").unlink()
-    (root / "a.xml").write_bytes(encode(det.voc_xml([("狗", 1, 1, 2, 2)])))
-    return [str(root)]
-
-
-def yolo(root: Path, encode: Encode) -> list[str]:
-    (root / "a.txt").write_bytes(encode("0 0.5 0.5 0.1 0.1\n"))
-    (root / "data.yaml").write_bytes(encode("names: [狗, 鸟]\n"))
-    return [str(root)]
-
-
-def classes_txt(root: Path, encode: Encode) -> list[str]:
-    (root / "a.txt").write_bytes(encode("0 0.5 0.5 0.1 0.1\n"))
-    (root / "classes.txt").write_bytes(encode("狗\n鸟\n"))
-    return [str(root)]
-
-
-def webdataset(root: Path, encode: Encode) -> list[str]:
-    members = {"0.png": TINY_PNG, "0.cls": encode("狗"), "1.png": TINY_PNG, "1.cls": encode("鸟")}
-    pack_tar(root / "x.tar", members)
-    return [f"{root}/x.tar"]
-
-
-INPUTS = (csv_table, json_lines, class_names, coco, voc, yolo, classes_txt, webdataset)
+def build_in(root: Path, name: str, encoding: str, *options: str) -> int:
+    files = {
+        path: text if isinstance(text, bytes) else text.encode(encoding)
+        for path, text in INPUTS[name].items()
+    }
+    write_files(root / "in", {name: files} if name == "x.tar" else files)
+    more = ["--class-names", f"{root}/in/names.txt"] if "names.txt" in files else []
+    return build(root / "in" / name, root / "out", *more, *options)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("make", INPUTS)
-def test_class_names_of_every_input(
-    tmp_path: Path, make: Callable[[Path, Encode], list[str]], encoding: str
-) -> None:
-    det.write(tmp_path / "in", {"a.png": det.picture(), "b.png": det.picture()})
-    argv = make(tmp_path / "in", lambda text: text.encode(encoding))
-    assert build(*argv, tmp_path / "out", "--max-reject-fraction", "0.5") == 0
+@pytest.mark.parametrize("name", INPUTS)
+def test_class_names_of_every_input(tmp_path: Path, name: str, encoding: str) -> None:
+    assert build_in(tmp_path, name, encoding) == 0
     names = (path.read_text() for path in (tmp_path / "out").glob("*.txt"))
     assert "狗" in "".join(names)
 
 
-@pytest.mark.parametrize("make", INPUTS)
+@pytest.mark.parametrize("name", INPUTS)
 def test_another_encoding_ends_the_build(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    make: Callable[[Path, Encode], list[str]],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    det.write(tmp_path / "in", {"a.png": det.picture(), "b.png": det.picture()})
-    argv = make(tmp_path / "in", lambda text: text.encode("gbk"))
     # A label file that cannot be read rejects its image only; here every one is such a file.
-    assert build(*argv, tmp_path / "out", "--max-rejects", "0") != 0
+    assert build_in(tmp_path, name, "gbk", "--max-rejects", "0") != 0
     assert "not UTF-8: save it as UTF-8" in capsys.readouterr().err
 
 
 def test_names_in_a_zip_without_a_flag_for_utf8(tmp_path: Path) -> None:
-    path = tmp_path / "x.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in ("狗/1.png", "xx/1.png"):  # both have names of as many bytes
-            archive.writestr(name.replace("狗", "abc"), TINY_PNG)
-    data = (
-        path.read_bytes()
-        .replace(b"abc/", "狗/".encode())
-        .replace(b"xx/", "é/".encode("latin-1") + b"/")
-    )
-    path.write_bytes(data)
-    assert build(path, tmp_path / "out") == 0
-    assert manifest_of(tmp_path / "out")["num_records"] == 1
-    assert list(reasons_of(tmp_path / "out").values()) == ["bad_id"]
+    names = {"abc/": "狗/".encode(), "xx/": b"\xe9//"}  # names of as many bytes
+    write_files(tmp_path, {"x.zip": {f"{name}1.png": TINY_PNG for name in names}})
+    data = (tmp_path / "x.zip").read_bytes()
+    for name, other in names.items():
+        data = data.replace(name.encode(), other)
+    (tmp_path / "x.zip").write_bytes(data)
+    found = listing(tmp_path / "x.zip")
+    assert found.of("label") == [("狗",)]
+    assert [str(reject.reason) for reject in found.rejects] == ["bad_id"]

@@ -2,138 +2,97 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import pytest
 
 import shardwright as sw
+from shardwright.storage.folder import Folder
 from shardwright.transforms.inputs.columns import class_texts
-from tests.support.archive_files import pack_tar
 from tests.support.build_helpers import build_without_beam as build
-from tests.support.build_helpers import png_of, write_table
-from tests.support.tfrecord_makers import example, records_of, write_records
+from tests.support.build_helpers import png_of
+from tests.support.listing_cases import Listing, listing, write_files
+from tests.support.tfrecord_makers import example, records_of
 
 Labels = Sequence[Any]
-Make = Callable[[Path, Labels], int]
 
 
-def _table(root: Path, labels: Labels) -> pa.Table:
-    """Return paths and labels as pandas holds them: a column with a gap is of floats."""
+def csv_of(labels: Labels) -> bytes:
+    """Return a table as pandas writes it: a column with a gap is of floats."""
+    sink = pa.BufferOutputStream()
     names = [f"{row}.png" for row in range(len(labels))]
-    for row, name in enumerate(names):
-        (root / name).write_bytes(png_of(row))
-    return pa.table({"file_name": names, "label": pa.array(labels)})
+    pa_csv.write_csv(pa.table({"file_name": names, "label": pa.array(labels)}), sink)
+    return bytes(sink.getvalue())
 
 
-def _build(root: Path, given: str) -> int:
-    return build(root / given, root / "out", "--max-rejects", "1")
-
-
-def as_csv(root: Path, labels: Labels) -> int:
-    pa_csv.write_csv(_table(root, labels), root / "table.csv")
-    return _build(root, "table.csv")
-
-
-def as_json_lines(root: Path, labels: Labels) -> int:
-    write_table(root / "table.jsonl", _table(root, labels).to_pylist())
-    return _build(root, "table.jsonl")
-
-
-def as_parquet(root: Path, labels: Labels) -> int:
-    pq.write_table(_table(root, labels), root / "table.parquet")
-    return _build(root, "table.parquet")
-
-
-def as_metadata(root: Path, labels: Labels) -> int:
-    (root / "in").mkdir()
-    pa_csv.write_csv(_table(root / "in", labels), root / "in/metadata.csv")
-    return _build(root, "in")
-
-
-def as_hub_parquet(root: Path, labels: Labels) -> int:
-    images = pa.array([png_of(row) for row in range(len(labels))])
-    pq.write_table(pa.table({"image": images, "label": pa.array(labels)}), root / "hub.parquet")
-    return _build(root, "hub.parquet")
-
-
-def as_webdataset(root: Path, labels: Labels) -> int:
-    files = {}
-    for row, label in enumerate(labels):
-        files[f"{row}.png"] = png_of(row)
-        files[f"{row}.json"] = json.dumps({"label": label}).encode()
-    pack_tar(root / "a.tar", files)
-    return _build(root, "a.tar")
-
-
-def as_tfrecord(root: Path, labels: Labels) -> int:
+def as_records(labels: Labels) -> list[bytes]:
     values = [label.encode() if isinstance(label, str) else label for label in labels]
-    records = [
+    return [
         example(image=png_of(row), **({} if label is None else {"label": label}))
         for row, label in enumerate(values)
     ]
-    write_records(root / "a.tfrecord", records)
-    return _build(root, "a.tfrecord")
 
 
-def as_records(root: Path, labels: Labels) -> int:
-    nan = math.nan if any(isinstance(label, float) for label in labels) else None
-    rows = [
-        {"image": png_of(row), "label": nan if label is None else label}
-        for row, label in enumerate(labels)
-    ]
-    sw.write(rows, root / "out", max_rejects=1)
-    return 0
+def inputs_of(labels: Labels) -> dict[str, Any]:
+    """Return the same labels in each container, by the path of INPUT."""
+    column, images = pa.array(labels), [png_of(row) for row in range(len(labels))]
+    table = pa.table({"file_name": [f"{row}.png" for row in range(len(labels))], "label": column})
+    samples = {f"{row}.json": {"label": label} for row, label in enumerate(column.to_pylist())}
+    files = {f"{row}.png": data for row, data in enumerate(images)}
+    return {
+        "t.csv": {**files, "t.csv": csv_of(labels)},
+        "t.jsonl": {**files, "t.jsonl": table.to_pylist()},
+        "t.parquet": {**files, "t.parquet": table},
+        "": {**files, "metadata.csv": csv_of(labels)},
+        "hub.parquet": {"hub.parquet": pa.table({"image": images, "label": column})},
+        "a.tar": {"a.tar": {
+            name: content for row in range(len(labels)) for name, content in (
+                (f"{row}.png", images[row]), (f"{row}.json", samples[f"{row}.json"]))
+        }},
+        "a.tfrecord": {"a.tfrecord": as_records(labels)},
+    }  # fmt: skip
 
 
-CONTAINERS: list[Make] = [
-    as_csv, as_json_lines, as_parquet, as_metadata, as_hub_parquet, as_webdataset, as_tfrecord,
-    as_records,
-]  # fmt: skip
+by_container = pytest.mark.parametrize("container", inputs_of([0]))
+NUMBERS: list[Labels] = [[1, 2, 4], [0.0, 2.0, 10.0, None], ["0", "2", "10"]]
 
 
-def _labels_of(root: Path) -> list[Any]:
-    """Return the labels of all records, in the order of the rows."""
-    records = records_of(root / "out").values()
-    order = {png_of(row): row for row in range(12)}
-    found = sorted((order[one["image"][0]], one["label"][0]) for one in records)
-    return [label for _, label in found]
+def listed(root: Path, container: str, labels: Labels) -> Listing:
+    write_files(root / "in", inputs_of(labels)[container])
+    return listing(root / "in" / container, spool=Folder(f"{root}/spool"))
 
 
-@pytest.mark.parametrize("make", CONTAINERS)
-@pytest.mark.parametrize("labels", [[1, 2, 4], [0.0, 2.0, 10.0, None], ["0", "2", "10"]])
-def test_class_numbers_stay(tmp_path: Path, make: Make, labels: Labels) -> None:
-    assert make(tmp_path, labels) == 0
-    numbers = [int(label) for label in labels if label is not None]
-    assert _labels_of(tmp_path) == numbers
-    names = sw.Reader(tmp_path / "out", batch_size=1).schema.class_names
-    assert names == tuple(map(str, range(max(numbers) + 1)))
+@by_container
+@pytest.mark.parametrize("labels", NUMBERS)
+def test_class_numbers_stay(tmp_path: Path, container: str, labels: Labels) -> None:
+    texts = [None if label is None else str(int(label)) for label in labels]
+    assert listed(tmp_path, container, labels).of("label") == [(text,) for text in texts]
 
 
-@pytest.mark.parametrize("make", CONTAINERS)
-def test_fractions_are_no_classes(tmp_path: Path, make: Make) -> None:
-    assert make(tmp_path, [9.25, 10.5, 0.5]) == 0
-    assert _labels_of(tmp_path) == [9.25, 10.5, 0.5]
-    assert not sw.Reader(tmp_path / "out", batch_size=1).schema.class_names
+@by_container
+def test_fractions_are_no_classes(tmp_path: Path, container: str) -> None:
+    found = listed(tmp_path, container, [9.25, 10.5, 0.5])
+    assert found.of("label", "x/label") == [(None, 9.25), (None, 10.5), (None, 0.5)]
 
 
-def test_a_fraction_behind_the_first_rows_is_a_reject(tmp_path: Path) -> None:
-    images = pa.array([png_of(0)] * 65)
-    labels = pa.array([1.0] * 64 + [1.5])
-    pq.write_table(pa.table({"image": images, "label": labels}), tmp_path / "hub.parquet")
-    assert _build(tmp_path, "hub.parquet") == 0
-    (reject,) = pq.read_table(next((tmp_path / "out/rejects").glob("*.parquet"))).to_pylist()
-    assert reject["reason"] == "bad_value"
-    assert (
-        "row 64 of hub.parquet: the label 1.5 is not a class, where the first" in reject["detail"]
-    )
+@pytest.mark.parametrize(("labels", "found", "names"), [
+    ([1, 2, 4], [1, 2, 4], "01234"), ([0.0, 2.0, math.nan], [0, 2], "012"),
+    (["0", "2", "1"], [0, 2, 1], "012"), ([9.25, 10.5, 0.5], [9.25, 10.5, 0.5], ""),
+])  # fmt: skip
+def test_labels_of_python_records(
+    tmp_path: Path, labels: Labels, found: list[float], names: str
+) -> None:
+    rows = [{"image": png_of(row), "label": label} for row, label in enumerate(labels)]
+    sw.write(rows, tmp_path / "out", max_rejects=1)
+    records = {one["image"][0]: one["label"] for one in records_of(tmp_path / "out").values()}
+    assert [records[png_of(row)] for row in range(len(found))] == [[label] for label in found]
+    assert sw.Reader(tmp_path / "out", batch_size=1).schema.class_names == tuple(names)
 
 
 @pytest.mark.parametrize(("labels", "texts", "bad"), [
@@ -148,48 +107,45 @@ def test_labels_of_each_type(labels: list[Any], texts: list[str | None], bad: li
     assert (found.to_pylist(), np.flatnonzero(no_class).tolist()) == (texts, bad)
 
 
-CELLS = [
-    (["['cat', 'dog']", "['cat']", "[]"], ()),
-    (['["cat", "dog"]', "cat", ""], ()),
-    (["cat|dog", "cat", ""], ()),
-    (["cat, dog", "cat", ""], ("--label-separator", ",")),
-    (["cat; dog", "cat", ""], ("--label-separator", ";")),
-]
+MULTI = ("--schema", "multi_label")
 
 
-@pytest.mark.parametrize(("cells", "options"), CELLS)
-def test_several_labels_in_a_cell(tmp_path: Path, cells: Labels, options: Sequence[str]) -> None:
-    pa_csv.write_csv(_table(tmp_path, cells), tmp_path / "t.csv")
-    schema = ("--schema", "multi_label", *options)
-    assert build(tmp_path / "t.csv", tmp_path / "out", *schema) == 0
+def build_cells(root: Path, cells: Labels, *options: str) -> int:
+    rows = [{"file_name": f"{row}.png", "label": cell} for row, cell in enumerate(cells)]
+    name, table = ("t.jsonl", rows) if isinstance(cells[0], list) else ("t.csv", csv_of(cells))
+    images = {row["file_name"]: png_of(number) for number, row in enumerate(rows)}
+    write_files(root, {**images, name: table})
+    return build(root / name, root / "out", *options)
+
+
+@pytest.mark.parametrize(("cells", "separator", "labels"), [
+    (["['cat', 'dog']", "['cat']", "[]"], "", [[0, 1], [0], []]),
+    (['["cat", "dog"]', "cat", ""], "", [[0, 1], [0], []]),
+    (["cat|dog", "cat", ""], "", [[0, 1], [0], []]),
+    (["cat, dog", "cat", ""], ",", [[0, 1], [0], []]),
+    (["cat; dog", "cat", ""], ";", [[0, 1], [0], []]),
+    (["2|10", "4"], "", [[2, 10], [4]]), ([[2, 10], [4]], "", [[2, 10], [4]]),
+])  # fmt: skip
+def test_several_labels_in_a_cell(
+    tmp_path: Path, cells: Labels, separator: str, labels: list[list[int]]
+) -> None:
+    options = ("--label-separator", separator) if separator else ()
+    assert build_cells(tmp_path, cells, *MULTI, *options) == 0
     records = records_of(tmp_path / "out")
-    assert [list(records[f"{row}.png"]["labels"]) for row in range(3)] == [[0, 1], [0], []]
-
-
-def test_several_class_numbers_in_a_cell(tmp_path: Path) -> None:
-    pa_csv.write_csv(_table(tmp_path, ["2|10", "4"]), tmp_path / "t.csv")
-    write_table(tmp_path / "t.jsonl", _table(tmp_path, [[2, 10], [4]]).to_pylist())
-    for name in ("t.csv", "t.jsonl"):
-        assert build(tmp_path / name, tmp_path / f"{name}.out", "--schema", "multi_label") == 0
-        records = records_of(tmp_path / f"{name}.out")
-        assert [list(records[f"{row}.png"]["labels"]) for row in range(2)] == [[2, 10], [4]]
+    assert [list(records[f"{row}.png"]["labels"]) for row in range(len(cells))] == labels
 
 
 @pytest.mark.parametrize("cell", ["cat,dog", "cat; dog", "tiger, or cat|dog"])
 def test_a_cell_that_may_be_one_label(
     tmp_path: Path, cell: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pa_csv.write_csv(_table(tmp_path, [cell, "cat"]), tmp_path / "t.csv")
-    options = ("--schema", "multi_label", "--max-rejects", "0")
-    assert build(tmp_path / "t.csv", tmp_path / "out", *options) == 1
+    assert build_cells(tmp_path, [cell, "cat"], *MULTI, "--max-rejects", "0") == 1
     assert f"{cell!r}: give --label-separator with the text between" in capsys.readouterr().err
-    options = ("--schema", "multi_label", "--label-separator", "|")
-    assert build(tmp_path / "t.csv", tmp_path / "out", *options) == 0
+    assert build_cells(tmp_path, [cell, "cat"], *MULTI, "--label-separator", "|") == 0
 
 
 def test_a_separator_without_several_labels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pa_csv.write_csv(_table(tmp_path, ["cat"]), tmp_path / "t.csv")
-    assert build(tmp_path / "t.csv", tmp_path / "out", "--label-separator", ";") == 2
+    assert build_cells(tmp_path, ["cat"], "--label-separator", ";") == 2
     assert "--label-separator is for features of kind multi_label" in capsys.readouterr().err

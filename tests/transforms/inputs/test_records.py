@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -49,30 +49,17 @@ class Items:
         return RECORDS[index]["image"], RECORDS[index]["label"]  # type: ignore[return-value]
 
 
-def from_tf_data() -> Any:
+def test_every_source_gives_the_same_records() -> None:
     import tensorflow as tf
 
     columns = {name: [record[name] for record in RECORDS] for name in ("image", "label")}
-    return tf.data.Dataset.from_tensor_slices(columns)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: RECORDS,
-        lambda: iter(RECORDS),
-        lambda: pd.DataFrame(RECORDS),
-        lambda: pa.Table.from_pylist(RECORDS),
-        lambda: pa.RecordBatchReader.from_batches(
-            (table := pa.Table.from_pylist(RECORDS)).schema, table.to_batches()
-        ),
-        Items,
-        lambda: {name: [record[name] for record in RECORDS] for name in ("image", "label")},
-        from_tf_data,
-    ],
-)
-def test_every_source_gives_the_same_records(make: Callable[[], Any]) -> None:
-    assert list(records_of(make())) == RECORDS
+    table = pa.Table.from_pylist(RECORDS)
+    batches = pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    data = tf.data.Dataset.from_tensor_slices(columns)
+    for source in (
+        RECORDS, iter(RECORDS), pd.DataFrame(RECORDS), table, batches, Items(), columns, data,
+    ):  # fmt: skip
+        assert list(records_of(source)) == RECORDS
 
 
 def test_one_array_has_a_record_in_each_row() -> None:
@@ -82,26 +69,18 @@ def test_one_array_has_a_record_in_each_row() -> None:
     assert [*records_of(named)] == [{"size": 1, "weight": 0.5}, {"size": 2, "weight": 1.5}]
 
 
-@pytest.mark.parametrize(("value", "key"), [
-    (np.zeros(3, np.float32), "features"),
-    (np.zeros(3, np.uint8), "features"),
-    ([1.5, 2], "features"),
-    (1.5, "features"),
-    (PIXELS[0], "image"),
-    (PIXELS[0, 0], "image"),
-    (np.zeros((4, 4), np.float32), "image"),
-    (png_of(1), "image"),
-    ("a.png", "image"),
-    (["a.png"], "image"),
-    (Path("a.png"), "image"),
-    (None, "image"),
+@pytest.mark.parametrize(("key", "values"), [
+    ("features", (np.zeros(3, np.float32), np.zeros(3, np.uint8), [1.5, 2], 1.5)),
+    ("image", (PIXELS[0], PIXELS[0, 0], np.zeros((4, 4), np.float32), png_of(1), "a.png", ["a.png"],
+               Path("a.png"), None)),
 ])  # fmt: skip
-def test_the_first_of_a_pair_is_an_image_or_features(value: Any, key: str) -> None:
-    (record,) = records_of([(value, 1)])
-    assert [*record] == [key, "label"]
-    if isinstance(value, np.ndarray):
-        (row,) = records_of((value[np.newaxis], np.ones(1)))
-        assert [*row] == [key, "label"]
+def test_the_first_of_a_pair_is_an_image_or_features(key: str, values: tuple[Any, ...]) -> None:
+    for value in values:
+        (record,) = records_of([(value, 1)])
+        assert [*record] == [key, "label"]
+        if isinstance(value, np.ndarray):
+            (row,) = records_of((value[np.newaxis], np.ones(1)))
+            assert [*row] == [key, "label"]
 
 
 @pytest.mark.parametrize("value", [np.zeros((4, 4, 3), np.float32), [[1, 2], [3, 4]], 7])
@@ -159,78 +138,66 @@ NUMBERS = (np.arange(64) * 1000).reshape(8, 8)
 GRAY = Image.fromarray(PIXELS[0]).convert("L")
 
 
-@pytest.mark.parametrize(("image", "stored"), [
-    (Image.fromarray(NUMBERS.astype(np.int32)), NUMBERS),
-    (Image.frombytes("I;16B", (8, 8), NUMBERS.astype(">u2").tobytes()), NUMBERS),
-    (Image.fromarray(NUMBERS > 9000), np.where(NUMBERS > 9000, 255, 0)),
-    (Image.new("La", (1, 1), (100, 50)), np.array([[[255, 255, 255, 50]]])),
-    (GRAY, np.array(GRAY)), (GRAY.convert("P"), np.array(GRAY.convert("RGB"))),
-    (GRAY.convert("RGB").convert("LA"), np.array(GRAY.convert("RGBA"))),
-    *((GRAY.convert(mode), np.array(GRAY.convert(mode))) for mode in ("RGB", "RGBA", "I;16")),
-    (GRAY.convert("CMYK"), np.array(GRAY.convert("CMYK").convert("RGB"))),
-], ids=["I", "I;16B", "1", "La", "L", "P", "LA", "RGB", "RGBA", "I;16", "CMYK"])  # fmt: skip
-def test_pillow_images_keep_their_values(image: Any, stored: np.ndarray[Any, Any]) -> None:
-    encoded = picture_bytes(simple_value(image))
+def stored(value: Any, **options: Any) -> np.ndarray[Any, Any]:
+    """Return the pixels of the PNG that an image becomes."""
+    encoded = picture_bytes(simple_value(value), **options)
     assert encoded is not None
-    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(encoded))), stored)
+    return np.array(Image.open(io.BytesIO(encoded)))
 
 
-@pytest.mark.parametrize(
-    "numbers", [NUMBERS - 1, NUMBERS + 5000, NUMBERS.astype(np.float32)], ids=["low", "high", "F"]
-)
+def test_pillow_images_keep_their_values() -> None:
+    expected = [
+        (Image.fromarray(NUMBERS.astype(np.int32)), NUMBERS),
+        (Image.frombytes("I;16B", (8, 8), NUMBERS.astype(">u2").tobytes()), NUMBERS),
+        (Image.fromarray(NUMBERS > 9000), np.where(NUMBERS > 9000, 255, 0)),
+        (Image.new("La", (1, 1), (100, 50)), [[[255, 255, 255, 50]]]),
+        *((GRAY.convert(mode), GRAY.convert(mode)) for mode in ("L", "RGB", "RGBA", "I;16")),
+        (GRAY.convert("P"), GRAY.convert("RGB")),
+        (GRAY.convert("RGB").convert("LA"), GRAY.convert("RGBA")),
+        (GRAY.convert("CMYK"), GRAY.convert("CMYK").convert("RGB")),
+    ]
+    for image, values in expected:
+        np.testing.assert_array_equal(stored(image), np.array(values))
+
+
+@pytest.mark.parametrize("numbers", [
+    (NUMBERS - 1).astype(np.int32), (NUMBERS + 5000).astype(np.int32), NUMBERS.astype(np.float32),
+])  # fmt: skip
 def test_pillow_images_whose_values_no_png_has(numbers: np.ndarray[Any, Any]) -> None:
-    kind = np.float32 if numbers.dtype == np.float32 else np.int32
     with pytest.raises(ValueError, match="must be a uint8 or uint16 array"):
-        picture_bytes(simple_value(Image.fromarray(numbers.astype(kind))))
+        stored(Image.fromarray(numbers))
 
 
 def test_a_mask_has_the_numbers_of_a_palette_and_an_image_its_colors() -> None:
     numbers = (np.arange(64) % 21).astype(np.uint8).reshape(8, 8)
     palette = Image.fromarray(numbers)
     palette.putpalette([value for number in range(21) for value in (number * 12, 0, 9)])
-    value = simple_value(palette)
-    for is_mask, expected in ((True, numbers), (False, np.array(palette.convert("RGB")))):
-        encoded = picture_bytes(value, is_mask=is_mask)
-        assert encoded is not None
-        np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(encoded))), expected)
-    two = picture_bytes(simple_value(Image.fromarray(numbers > 9)), is_mask=True)
-    assert two is not None
-    np.testing.assert_array_equal(np.array(Image.open(io.BytesIO(two))), numbers > 9)
-
-
-@pytest.mark.parametrize(("value", "simple"), [
-    (np.ma.masked_array([1, 2], mask=[0, 1]), [1, None]),
-    (np.ma.masked_array([1, 2], mask=[0, 1])[1], None),
-    (np.datetime64("2020-01-01T00:00:00.000000001"), datetime(2020, 1, 1)),
-], ids=str)  # fmt: skip
-def test_values_that_are_no_numbers_become_none(value: Any, simple: Any) -> None:
-    assert simple_value(value) == simple
+    np.testing.assert_array_equal(stored(palette, is_mask=True), numbers)
+    np.testing.assert_array_equal(stored(palette), np.array(palette.convert("RGB")))
+    two = Image.fromarray(numbers > 9)
+    np.testing.assert_array_equal(stored(two, is_mask=True), numbers > 9)
 
 
 def test_a_value_is_taken_at_once() -> None:
-    """A loop may fill the same buffer for each record."""
+    """A loop may fill the same buffer for each record; what is no number becomes None."""
     buffer, words = PIXELS[0].copy(), ["a"]
     pixels, texts = simple_value(buffer), simple_value(words)
     buffer[:], words[0] = 0, "b"
     assert np.array_equal(pixels, PIXELS[0])
     assert texts == ["a"]
-    assert simple_value(np.float32(1.5)) == 1.5
-    assert simple_value(bytearray(b"x")) == b"x"
+    masked = np.ma.masked_array([1, 2], mask=[0, 1])
+    for value, simple in (
+        (np.float32(1.5), 1.5), (bytearray(b"x"), b"x"), (masked, [1, None]), (masked[1], None),
+        (np.datetime64("2020-01-01T00:00:00.000000001"), datetime(2020, 1, 1)),
+    ):  # fmt: skip
+        assert simple_value(value) == simple
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    (png_of(1), True),
-    (Path("a.png"), True),
-    (PIXELS[0], True),
-    (np.zeros((3, 4, 2), np.uint8), False),
-    (np.zeros((3, 4, 3), np.float32), False),
-    (np.zeros((0, 4, 3), np.uint8), False),
-    (b"bytes", False),
-    ("a.png", False),
-    (None, False),
-])  # fmt: skip
-def test_images_are_known_by_their_values(value: Any, expected: bool) -> None:
-    assert is_picture(value) is expected
+def test_images_are_known_by_their_values() -> None:
+    assert all(map(is_picture, (png_of(1), Path("a.png"), PIXELS[0])))
+    shapes = (np.zeros((3, 4, 2), np.uint8), np.zeros((3, 4, 3), np.float32),
+              np.zeros((0, 4, 3), np.uint8))  # fmt: skip
+    assert not any(map(is_picture, (*shapes, b"bytes", "a.png", None)))
 
 
 @pytest.fixture(scope="module")
@@ -252,12 +219,10 @@ def test_the_text_of_columns_is_the_same_in_every_process() -> None:
     (1, "one", "key 'x' must be int64, got 'one'"),
     (1, 1.5, "key 'x' must be int64, got 1.5"),
     (1, 1 << 70, "key 'x' must be int64"),
-    (1, "5", "key 'x' must be int64, got '5'"),
     ([1], [1.5], "key 'x' must be list<item: int64>, got [1.5]"),
     ([1], np.array([1.5]), "key 'x' must be list<item: int64>"),
     (True, 2, "key 'x' must be bool, got 2"),
     ("one", 1, "key 'x' must be string, got 1"),
-    ([1], ["a"], "key 'x' must be list<item: int64>"),
     (PIXELS[0], 5, "an image must be a uint8 or uint16 array"),
     (PIXELS[0], np.zeros((4, 4)), "or a path, got float64"),
 ])  # fmt: skip

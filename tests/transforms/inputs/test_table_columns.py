@@ -1,7 +1,10 @@
-"""Table columns as features: the types of tf.Example, and a reject for each row without room."""
+"""Table columns: their features, texts of roles, and sizes."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,131 +23,59 @@ from shardwright.transforms.inputs.columns import (
 from shardwright.transforms.inputs.file_rules import MAX_IMAGE_BYTES
 from shardwright.transforms.inputs.formats.tables import settle_sizes
 from shardwright.transforms.references import set_column
-from shardwright.transforms.rejects import Reject
-from tests.support.helpers import references, rejects_of, rows_of
+from tests.support.helpers import TINY_PNG, references, rejects_of, rows_of
+from tests.support.listing_cases import write_files
+from tests.support.listings import detect, list_source
 
-INF, NAN = float("inf"), pytest.approx(float("nan"), nan_ok=True)
 INTS, FLOATS, BYTES = pa.int64(), pa.float32(), pa.binary()
+TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 
-def settle(batch: pa.RecordBatch) -> list[pa.RecordBatch | Reject]:
-    """Return references with the features of a table's columns where the user declares none."""
-    extras = [field for field in batch.schema if field.name.startswith("x/")]
-    features = tuple(extra_feature(field.name.removeprefix("x/"), field.type) for field in extras)
-    return list(settle_references(batch, image_classification(extras=features)))
-
-
-def settled(column: pa.Array) -> tuple[dict[str, Any], dict[str, str], pa.DataType | None]:
-    """Return id -> value, id -> reject detail, and the column's type, of rows "0", "1", ..."""
-    batch = set_column(references([str(row) for row in range(len(column))]), "x/n", column)
-    parts = settle(batch)
-    kinds = {part.schema.field("x/n").type for part in parts if isinstance(part, pa.RecordBatch)}
-    values = {row["id"]: row["x/n"] for row in rows_of(parts)}
-    details = {reject.id: reject.detail for reject in rejects_of(parts)}
-    return values, details, kinds.pop() if kinds else None
-
-
-@pytest.mark.parametrize(("column", "kind", "values"), [
-    (pa.array([1, -1]), INTS, [1, -1]),
-    (pa.array([1, 255], pa.uint8()), INTS, [1, 255]),
-    (pa.array([True, False]), INTS, [1, 0]),
-    (pa.array([0, 2**63 - 1], pa.uint64()), INTS, [0, 2**63 - 1]),
-    (pa.array([5, 7]).dictionary_encode(), INTS, [5, 7]),
-    (pa.array([0.5, None, INF]), FLOATS, [0.5, NAN, INF]),
-    (pa.array([1.5], pa.float32()), FLOATS, [1.5]),
-    (pa.array([1.5, None], pa.float16()), FLOATS, [1.5, NAN]),
-    (pa.array(["a", None, ""]), BYTES, [b"a", b"", b""]),
-    (pa.array(["a", None]).dictionary_encode(), BYTES, [b"a", b""]),
-    (pa.array(["é"], pa.large_string()), BYTES, ["é".encode()]),
-    (pa.array(["é"], pa.string_view()), BYTES, ["é".encode()]),
-    (pa.array([b"\xff", None], pa.large_binary()), BYTES, [b"\xff", b""]),
-    (pa.array([b"\xff"], pa.binary_view()), BYTES, [b"\xff"]),
-    (pa.array([b"abc"], pa.binary(3)), BYTES, [b"abc"]),
-    (pa.nulls(2), BYTES, [b"", b""]),
-    (pa.array([[1, 2], None, []]), pa.list_(INTS), [[1, 2], [], []]),
-    (pa.array([[1], [2]], pa.large_list(pa.int32())), pa.list_(INTS), [[1], [2]]),
-    (pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2)), pa.list_(INTS), [[1, 2], [3, 4]]),
-    (pa.array([["a", None], None]), pa.list_(BYTES), [[b"a", b""], []]),
-    (pa.array([[0.5, None]]), pa.list_(FLOATS), [[0.5, NAN]]),
-    (pa.array([[]], pa.list_(pa.null())), pa.list_(BYTES), [[]]),
-    (pa.array([[9], [1, 2], None, [3]]).slice(1), pa.list_(INTS), [[1, 2], [], [3]]),
+@pytest.mark.parametrize(("kind", "types"), [
+    (INTS, (pa.int8(), pa.uint64(), pa.bool_(), pa.dictionary(pa.int32(), INTS))),
+    (FLOATS, (pa.float16(), pa.float32(), pa.float64())),
+    (BYTES, (*TEXTS, pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(3), pa.null(),
+             pa.dictionary(pa.int32(), pa.string()))),
+    (pa.list_(INTS), (pa.list_(pa.int32()), pa.large_list(INTS), pa.list_(pa.int16(), 2))),
+    (pa.list_(FLOATS), (pa.list_(pa.float64()),)),
+    (pa.list_(BYTES), (pa.list_(pa.string()), pa.list_(pa.null()))),
 ])  # fmt: skip
-def test_values_become_features(column: pa.Array, kind: pa.DataType, values: list[Any]) -> None:
-    assert extra_type(column.type, "n") == kind
-    assert settled(column) == ({str(row): value for row, value in enumerate(values)}, {}, kind)
+def test_types_become_features(kind: pa.DataType, types: Sequence[pa.DataType]) -> None:
+    """Their values are settled by `transforms/features`."""
+    assert [extra_type(each, "n") for each in types] == [kind] * len(types)
 
 
-EMPTY = "'n' has no value, and an integer feature needs one"
-TOO_BIG = "'n' is {}, which does not fit a signed 64-bit integer"
-TOO_FAR = "'n' is {}, which does not fit a 32-bit float"
+WHEN = ("when", "column 'when' is of type .*, which tf.Example cannot hold: cast it to text or")
 
 
-@pytest.mark.parametrize(("column", "values", "details"), [
-    (pa.array([1, None, 3]), [1, 3], {1: EMPTY}),
-    (pa.array([True, None]), [1], {1: EMPTY}),
-    (pa.array([None, None], pa.int64()), [], {0: EMPTY, 1: EMPTY}),
-    (pa.array([1, 2**63, None, 2**64 - 1], pa.uint64()), [1], {1: TOO_BIG, 2: EMPTY, 3: TOO_BIG}),
-    (pa.array([[1], [1, None], None, [2**63]], pa.list_(pa.uint64())), [[1], []],
-     {1: EMPTY, 3: TOO_BIG}),
-    (pa.array([1e300, 1.0, -1e39, INF]), [1.0, INF], {0: TOO_FAR, 2: TOO_FAR}),
-    (pa.array([[1.0], [1e300, 2.0]]), [[1.0]], {1: TOO_FAR}),
-    (pa.array([[0, 0], [1, None], [2, 2]], pa.list_(pa.int32(), 2)), [[0, 0], [2, 2]], {1: EMPTY}),
+@pytest.mark.parametrize(("name", "told", "kind"), [
+    *((*WHEN, kind) for kind in (
+        pa.timestamp("s"), pa.date32(), pa.duration("s"), pa.decimal128(5, 2),
+        pa.struct([("a", INTS)]), pa.map_(pa.string(), INTS), pa.list_(pa.timestamp("s")),
+    )),
+    *(("boxes", 'for boxes, give schema="detection"', kind) for kind in (
+        pa.list_(pa.list_(INTS)), pa.struct([("bbox", pa.list_(INTS))]),
+    )),
 ])  # fmt: skip
-def test_rows_without_room(column: pa.Array, values: list[Any], details: dict[int, str]) -> None:
-    kept, rejected, _ = settled(column)
-    assert list(kept.values()) == values
-    assert rejected == {
-        str(row): f"row {row}: {detail.format(column[row].as_py())}"
-        for row, detail in details.items()
-    }
-
-
-def test_a_row_that_two_columns_reject_is_counted_once() -> None:
-    first, second = pa.array([None, 1, 1, None], INTS), pa.array([None, 1, None, 1], INTS)
-    batch = set_column(references(list("abcd")), "x/{n}", first)
-    parts = settle(set_column(batch, "x/m", second))
-    assert [row["id"] for row in rows_of(parts)] == ["b"]
-    told = "row {}: {!r} has no value, and an integer feature needs one"
-    assert sorted(reject.detail for reject in rejects_of(parts)) == [
-        told.format(0, "{n}"), told.format(2, "m"), told.format(3, "{n}")
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", [
-    pa.timestamp("s"), pa.date32(), pa.time64("us"), pa.duration("s"), pa.decimal128(5, 2),
-    pa.struct([("a", INTS)]), pa.map_(pa.string(), INTS), pa.list_(pa.timestamp("s")),
-])  # fmt: skip
-def test_types_without_a_feature(kind: pa.DataType) -> None:
-    told = "column 'when' is of type .*, which tf.Example cannot hold: "
-    with pytest.raises(BuildError, match=f"{told}cast it to text or a number"):
-        extra_type(kind, "when")
-
-
-@pytest.mark.parametrize("kind", [pa.list_(pa.list_(INTS)), pa.struct([("bbox", pa.list_(INTS))])])
-def test_boxes_without_a_feature(kind: pa.DataType) -> None:
-    with pytest.raises(BuildError, match='for boxes, give schema="detection"'):
-        extra_type(kind, "boxes")
+def test_types_without_a_feature(name: str, told: str, kind: pa.DataType) -> None:
+    with pytest.raises(BuildError, match=told):
+        extra_type(kind, name)
 
 
 @pytest.mark.parametrize(("column", "texts"), [
-    (pa.array(["a", None]), ["a", None]),
     (pa.array(["a", "b", "a"]).dictionary_encode(), ["a", "b", "a"]),
     (pa.array([7, None]).dictionary_encode(), ["7", None]),
     (pa.array([10, -2, None]), ["10", "-2", None]),
     (pa.array([2**64 - 1], pa.uint64()), ["18446744073709551615"]),
-    (pa.array([True]), ["true"]),
-    (pa.nulls(1), [None]),
-    (pa.array(["a"], pa.string_view()), ["a"]),
-    (pa.array(["a"], pa.large_string()), ["a"]),
+    (pa.array([True]), ["true"]), (pa.nulls(1), [None]),
+    *((pa.array(["a", None], kind), ["a", None])
+      for kind in TEXTS),
 ])  # fmt: skip
 def test_text_of_a_role(column: pa.Array, texts: list[str | None]) -> None:
     assert as_text(column, "c").equals(pa.array(texts, pa.string()))
 
 
-NO_TEXTS = [pa.array([0.5]), pa.array([b"a"]), pa.array([["a"]]), pa.array([1], pa.timestamp("s"))]
-
-
-@pytest.mark.parametrize("column", NO_TEXTS)
+@pytest.mark.parametrize("column", [pa.array([0.5]), pa.array([b"a"]), pa.array([["a"]])])
 def test_no_text_of_a_role(column: pa.Array) -> None:
     told = "column 'c' is of type .*; ids, paths, labels and splits must be text or whole numbers"
     with pytest.raises(BuildError, match=told):
@@ -173,3 +104,26 @@ def test_sizes(kind: pa.DataType, last: int, reason: str) -> None:
     reasons = {"b": "empty_file", "c": "bad_value", "e": "too_large", "f": reason}
     assert {reject.id: str(reject.reason) for reject in rejects_of(parts)} == reasons
     assert rejects_of(parts)[0].detail == "row 2: the size must be a number of bytes, got None"
+
+
+@pytest.mark.long
+def test_thousands_of_columns(tmp_path: Path) -> None:
+    seconds_for(tmp_path, 10)  # imports
+    few, many = (seconds_for(tmp_path, number) for number in (1000, 8000))
+    # Up to 11 times as long, where steps for the pairs of columns take 40 times as long.
+    assert many < 25 * few
+
+
+def seconds_for(folder: Path, number: int) -> float:
+    """Return the seconds of the processor for a table with so many columns."""
+    names = [f"c{index}" for index in range(number)]
+    row = {"image": "a.png"} | {name: index for index, name in enumerate(names)}
+    text = f"{','.join(row)}\n{','.join(map(str, row.values()))}\n"
+    path = write_files(folder / str(number), {"t.csv": text, "a.png": TINY_PNG}) / "t.csv"
+    start = time.process_time()
+    features = tuple(extra_feature(name, pa.int64()) for name in names)
+    schema = image_classification(extras=features)
+    batches: list[Any] = list(list_source(detect(str(path))))
+    [found] = [row for batch in batches for row in rows_of(settle_references(batch, schema))]
+    assert [found[f"x/{name}"] for name in names] == list(range(number))
+    return time.process_time() - start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,90 +12,62 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.folder import Folder
+from shardwright.transforms.inputs.formats import webdataset
 from shardwright.transforms.inputs.formats.webdataset import infer_fields, split_key
-from shardwright.transforms.inputs.source import InputSource
 from shardwright.transforms.references import PICTURE_TYPE
-from tests.support.archive_files import pack_tar, png, read_row
-from tests.support.helpers import TINY_PNG, rejects_of, rows_of
-from tests.support.listings import columns_of, detect, list_source
+from tests.support.archive_files import png, read_row
+from tests.support.helpers import TINY_PNG
+from tests.support.listing_cases import Case, by_case, listing, write_files
 
-Values = dict[str, Any]
 Samples = Mapping[str, Mapping[str, Any]]
+IMAGE = {"png": TINY_PNG, "cls": 1}
 
 
-def shard(path: Path, samples: Samples, mode: str = "w") -> Path:
-    """Write a shard: key -> suffix -> content; a dict is written as json."""
-    files = {}
-    for key, members in samples.items():
-        for suffix, value in members.items():
-            text = json.dumps(value) if isinstance(value, dict) else str(value)
-            files[f"{key}.{suffix}"] = value if isinstance(value, bytes) else text.encode()
-    return pack_tar(path, files, mode)
+def members(samples: Samples) -> dict[str, Any]:
+    return {
+        f"{key}.{suffix}": value for key, one in samples.items() for suffix, value in one.items()
+    }
 
 
-def opened(
-    path: Path | str, columns: Mapping[str, str | None] | None = None, **options: Any
-) -> InputSource:
-    source = detect(str(path), columns or {}, **options)
-    assert source.name == "webdataset"
-    return source
-
-
-def listed(source: InputSource) -> tuple[list[Values], dict[str, str], dict[str, str]]:
-    """Return rows, and reasons and details by id; every batch has the source's columns."""
-    parts = list(list_source(source))
-    schema = source.schema
-    for part in parts:
-        if isinstance(part, pa.RecordBatch):
-            assert (part.schema.names, part.schema.types) == (schema.names, schema.types)
-    rejects = rejects_of(parts)
-    reasons = {reject.id: str(reject.reason) for reject in rejects}
-    return rows_of(parts), reasons, {reject.id: reject.detail for reject in rejects}
+def shard(samples: Samples, name: str = "a.tar") -> dict[str, Any]:
+    return {name: members(samples)}
 
 
 SAMPLES: dict[str, dict[str, Any]] = {
-    f"{number:06d}": {
-        "png": png(number),
-        "cls": number % 2,
-        "txt": f"ein Löwe {number}",
-        "json": {"score": number / 2, "n": number},
+    f"{n:06d}": {
+        "png": png(n), "cls": n % 2, "txt": f"ein Löwe {n}", "json": {"score": n / 2, "n": n}
     }
-    for number in range(4)
-}
+    for n in range(4)
+}  # fmt: skip
 
 
-def test_ids_are_unique_over_shards_and_the_schema_is_that_of_all(tmp_path: Path) -> None:
-    for name, number in (("a-000", 1), ("a-001", 2.5)):
-        sample = {"png": TINY_PNG, "cls": 3, "json": {"n": number}}
-        shard(tmp_path / f"{name}.tar", {"k": sample})
-    rows, _, _ = listed(opened(tmp_path))
-    assert columns_of(rows, "id", "x/n") == [("a-000/k", 1.0), ("a-001/k", 2.5)]
-
-
-@pytest.mark.parametrize(("ending", "mode"), [("tar", "w"), ("tar.gz", "w:gz")])
-def test_samples_are_rows(tmp_path: Path, ending: str, mode: str) -> None:
-    path = shard(tmp_path / f"train-000.{ending}", SAMPLES, mode)
-    source = opened(path, spool=Folder(str(tmp_path / "spool")))
-    rows, rejects, _ = listed(source)
-    assert rejects == {}
+@pytest.mark.parametrize("ending", ["tar", "tar.gz"])
+def test_samples_are_rows(tmp_path: Path, ending: str) -> None:
+    write_files(tmp_path, shard(SAMPLES, f"train-000.{ending}"))
+    path = tmp_path / f"train-000.{ending}"
+    found = listing(path, spool=Folder(str(tmp_path / "spool")))
     names = ("id", "label", "split", "row", "x/txt", "x/score", "x/n")
-    assert columns_of(rows, *names) == [
+    assert found.of(*names) == [
         (f"train-000/{n:06d}", str(n % 2), "train", n, f"ein Löwe {n}", n / 2, n) for n in range(4)
     ]
-    assert [read_row(row) for row in rows] == [png(number) for number in range(4)]
-    assert source.features == (
-        Feature("txt", FeatureKind.TEXT),
-        Feature("score", FeatureKind.FLOAT32),
-        Feature("n", FeatureKind.INT64),
-    )
-    assert source.description == (
+    assert [read_row(row) for row in found.rows] == [png(number) for number in range(4)]
+    assert found.rejects == []
+    kinds = {"txt": FeatureKind.TEXT, "score": FeatureKind.FLOAT32, "n": FeatureKind.INT64}
+    assert found.source.features == tuple(Feature(name, kind) for name, kind in kinds.items())
+    assert found.source.description == (
         f"a WebDataset shard at {path}, labels from .cls, features txt, score, n, "
         "splits by their names"
     )
+    path.write_bytes(path.read_bytes()[: 3 * 4 * 1024 + 600])
+    if ending == "tar":  # the samples before the cut
+        cut = listing(path)
+        assert (len(cut.rows), cut.reasons) == (3, {path.name: "incomplete"})
+
+
+MANY = {str(n): {"png": TINY_PNG} for n in range(9)}
 
 
 @pytest.mark.parametrize(("samples", "is_one"), [
-    ({"a": {"jpg": TINY_PNG, "cls": 1}}, True),
     ({"a": {"cls": 1, "jpg": TINY_PNG}}, True),
     ({"a": {"webp": TINY_PNG, "txt": "x"}}, True),
     ({"d/a": {"PNG": TINY_PNG, "json": {}}}, True),
@@ -105,126 +76,159 @@ def test_samples_are_rows(tmp_path: Path, ending: str, mode: str) -> None:
     ({"a": {"png": TINY_PNG, "xml": "x"}}, False),
     ({"a": {"jpg": TINY_PNG, "png": TINY_PNG}}, False),
     ({"a": {"txt": "x", "json": {}}}, False),
-    ({"readme": {"txt": "x", "png": TINY_PNG}, **{str(n): {"png": TINY_PNG} for n in range(9)}},
-     False),
+    ({"readme": {"txt": "x", "png": TINY_PNG}, **MANY}, False),
 ])  # fmt: skip
 def test_detection(tmp_path: Path, samples: Samples, is_one: bool) -> None:
-    source = detect(str(shard(tmp_path / "a.tar", samples)), {})
-    assert source.name == ("webdataset" if is_one else "tar")
+    name = "webdataset" if is_one else "tar"
+    Case(shard(samples), "a.tar", source={"name": name}).check(tmp_path)
 
 
-def test_it_can_be_forced_either_way(tmp_path: Path) -> None:
-    path = str(shard(tmp_path / "a.tar", SAMPLES))
-    assert detect(path, {}, input_format="tar").name == "tar"
-    plain = shard(tmp_path / "b.tar", {"cat/a": {"png": TINY_PNG}})
-    rows, _, _ = listed(opened(plain, input_format="webdataset"))
-    assert columns_of(rows, "id", "label") == [("b/cat/a", "cat")]
-    other = str(pack_tar(tmp_path / "c.tar", {"a": TINY_PNG}))
-    with pytest.raises(UsageError, match=r"has no samples: expected members KEY\.SUFFIX"):
-        detect(other, {}, input_format="webdataset")
+FIELDS = {"label": "cat", "split": "Val", "who": "x"}
+ROLES = shard({
+    str(n): {"jpg": TINY_PNG, "json": {**FIELDS, "kind": n, "key": f"k{n}"}} for n in range(2)
+})  # fmt: skip
+SEG = {**IMAGE, "seg.png": TINY_PNG}
+FORCED = {"input_format": "webdataset"}
+CASES = {
+    "shards have other types": Case(
+        {
+            **shard({"k": {**IMAGE, "json": {"n": 1}}}, "a-000.tar"),
+            **shard({"k": {**IMAGE, "json": {"n": 2.5}}}, "a-001.tar"),
+        },
+        rows={"id": ["a-000/k", "a-001/k"], "x/n": [1.0, 2.5]},
+    ),
+    "forced to be a tar": Case(
+        shard(SAMPLES), "a.tar", options={"input_format": "tar"}, source={"name": "tar"}
+    ),
+    "forced": Case(
+        shard({"cat/a": {"png": TINY_PNG}}), "a.tar", options=FORCED,
+        rows={"id": ["a/cat/a"], "label": ["cat"]},
+    ),
+    "no samples": Case(
+        {"a.tar": {"a": TINY_PNG}}, "a.tar", options=FORCED,
+        error=UsageError(r"has no samples: expected members KEY\.SUFFIX"),
+    ),
+    "no records": Case(
+        shard({
+            **{f"good{n}": {**IMAGE, "txt": "x", "json": {"n": 1}} for n in range(3)},
+            "no_image": {"cls": 1, "json": {"n": 1}}, "empty": {**IMAGE, "png": b""},
+            "bad_json": {**IMAGE, "json": b"{"}, "no_object": {**IMAGE, "json": b"[1]"},
+            "half_a_character": {**IMAGE, "json": b'{"n": "\\ud800"}'},
+            "half_a_name": {**IMAGE, "json": b'{"\xed\xa0\x80": 1}'},
+            "bad_text": {**IMAGE, "txt": b"\xff"},
+        }), "a.tar", options=FORCED, rows={"id": ["a/good0", "a/good1", "a/good2"]},
+        rejects={
+            "a/no_image": "not_an_image: no image among its members (cls, json)",
+            "a/empty": "empty_file", "a/bad_json": "bad_value", "a/no_object": "bad_value",
+            "a/half_a_character": "bad_value", "a/half_a_name": "bad_value",
+            "a/bad_text": "bad_value",
+        },
+    ),
+    "roles of json": Case(ROLES, "a.tar", rows={
+        "id": ["a/0", "a/1"], "label": ["cat"] * 2, "split": ["validation"] * 2, "x/kind": [0, 1],
+    }),
+    "roles by options": Case(
+        ROLES, "a.tar", {"label": "kind", "group": "who", "id": "key"},
+        rows={"id": ["k0", "k1"], "label": ["0", "1"], "group": ["x", "x"]},
+        source={"states_splits": True},
+    ),
+    "a missing column": Case(ROLES, "a.tar", {"label": "nope"}, error=UsageError(
+        "--label-column 'nope' is not in the samples' json, which has the columns 'label', "
+    )),
+    "a size": Case(
+        ROLES, "a.tar", {"size": "kind"}, error=UsageError("--size-column needs a table")
+    ),
+    **{
+        f"a label before the cls {label}": Case(
+            shard({"0": {"jpg": TINY_PNG, "cls": cls, "json": {"species": label}}}), "a.tar",
+            {"label": "species"}, rows={"label": [str(label)]}, says="without .cls",
+        )
+        for cls, label in (("0", "ant"), ("cat", 7))
+    },
+    "no samples' members and a key twice": Case(
+        {"a.tar": {
+            **members({"0": IMAGE}), ".x.png": TINY_PNG, "README": b"text", **members({"1": IMAGE}),
+            "0.PNG": png(3),
+        }}, "a.tar", rows={"id": ["a/0", "a/1", "a/0"]},  # the plan leaves out the second
+        rejects={"a.tar/.x.png": "other_file", "a.tar/README": "other_file"},
+    ),
+    "dots in suffixes": Case(
+        shard({"a": SEG, "b": {"png": png(3), "cls": 4, "seg.jpg": png(5)}}), "a.tar",
+        rows={"id": ["a/a", "a/b"], "label": ["1", "4"]},
+        source={"features": (Feature("seg", FeatureKind.MASK),)},
+    ),
+    "two pictures of one name": Case(
+        shard({"a": SEG, "b": {**SEG, "seg.jpg": TINY_PNG}}), "a.tar", rows={"id": ["a/a"]},
+        rejects={
+            "a/b": "bad_value: it has seg.png and seg.jpg, which are both the image 'seg'"
+        },
+    ),
+}  # fmt: skip
 
 
-def test_samples_that_can_be_no_record(tmp_path: Path) -> None:
-    image = {"png": TINY_PNG, "cls": 1}
-    bad: dict[str, dict[str, Any]] = {
-        "no_image": {"cls": 1, "json": {"n": 1}},
-        "empty": {"png": b"", "cls": 1},
-        "bad_json": {**image, "json": b"{"},
-        "no_object": {**image, "json": b"[1]"},
-        "half_a_character": {**image, "json": b'{"n": "\\ud800"}'},
-        "half_a_name": {**image, "json": b'{"\xed\xa0\x80": 1}'},
-        "bad_text": {**image, "txt": b"\xff"},
-    }
-    good = {f"good{number}": {**image, "txt": "x", "json": {"n": 1}} for number in range(3)}
-    source = opened(shard(tmp_path / "a.tar", good | bad), input_format="webdataset")
-    rows, reasons, details = listed(source)
-    assert [row["id"] for row in rows] == list(map("a/{}".format, good))
-    assert reasons == {
-        "a/no_image": "not_an_image", "a/empty": "empty_file", "a/bad_json": "bad_value",
-        "a/no_object": "bad_value", "a/half_a_character": "bad_value",
-        "a/half_a_name": "bad_value", "a/bad_text": "bad_value",
-    }  # fmt: skip
-    assert details["a/no_image"] == "no image among its members (cls, json)"
+@by_case(CASES)
+def test_listing(case: Case, tmp_path: Path) -> None:
+    case.check(tmp_path)
 
 
-def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.transforms.inputs.formats.webdataset._LOOK_SAMPLES", 1)
-    labels_and_fields: dict[str, tuple[object, Values | None]] = {
-        "first": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
-        "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": None}), "none": (9, None),
-        "more": (9, {"more": 1}),
-        "name": ("cat", {}), "bad_int": (1, {"n": 1.5}), "bad_list": (1, {"t": ["a", 1]}),
-        "bad_bool": (1, {"b": 1}), "no_float": (1, {"w": 2**53 + 1}), "no_label": (None, {}),
-    }  # fmt: skip
-    samples = {}
-    for name, (label, fields) in labels_and_fields.items():
-        members = {"png": TINY_PNG, "cls": label, "json": fields}
-        samples[name] = {key: value for key, value in members.items() if value is not None}
-    rows, _, details = listed(opened(shard(tmp_path / "a.tar", samples)))
-    assert columns_of(rows, "id", "label", "x/n", "x/w", "x/t", "x/b") == [
-        ("a/first", "7", 1, 0.5, ["a"], True), ("a/fine", "8", 2, 1.0, [], None),
-        ("a/none", "9", None, None, None, None), ("a/name", "cat", None, None, None, None),
-        ("a/no_label", None, None, None, None, None),
-    ]  # fmt: skip
-    assert details == {
-        "a/bad_int": "row 5 of a.tar: 'n' is 1.5, but others are int64",
-        "a/bad_list": "row 6 of a.tar: 't' is ['a', 1], but others are list<item: string>",
-        "a/bad_bool": "row 7 of a.tar: 'b' is 1, but others are bool",
-        "a/no_float": "row 8 of a.tar: 'w' is 9007199254740993, but others are double",
-        "a/more": "it has the json's more, which the first samples lack",
-    }
+LATE = {
+    "label": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
+    "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": None}),
+    "name": ("cat", {}), "no_label": (None, {}), "more": (9, {"more": 1}),
+    "bad_int": (1, {"n": 1.5}), "bad_list": (1, {"t": ["a", 1]}), "bad_bool": (1, {"b": 1}),
+    "no_float": (1, {"w": 2**53 + 1}),
+}  # fmt: skip
+LATE_SAMPLES = {
+    name: {"png": TINY_PNG, **({} if label is None else {"cls": label}), "json": fields}
+    for name, (label, fields) in LATE.items()
+}
+LACKED: dict[str, Any] = {"txt": "1", "seg.png": TINY_PNG, "depth.npy": "1"}
 
 
-def test_members_that_no_first_sample_has_are_rejects(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@by_case({
+    "values": Case(
+        shard({**LATE_SAMPLES, "none": IMAGE}), "a.tar",
+        rows={
+            "id": [f"a/{name}" for name in ("label", "fine", "name", "no_label", "none")],
+            "label": ["7", "8", "cat", None, "1"], "x/n": [1, 2, *[None] * 3],
+            "x/w": [0.5, 1.0, *[None] * 3], "x/t": [["a"], [], *[None] * 3],
+            "x/b": [True, *[None] * 4],
+        },
+        rejects={
+            "a/more": "bad_value: it has the json's more, which the first samples lack",
+            "a/bad_int": "bad_value: row 5 of a.tar: 'n' is 1.5, but others are int64",
+            "a/bad_list": "bad_value: row 6 of a.tar: 't' is ['a', 1], but others are list<item: "
+            "string>",
+            "a/bad_bool": "bad_value: row 7 of a.tar: 'b' is 1, but others are bool",
+            "a/no_float": "bad_value: row 8 of a.tar: 'w' is 9007199254740993, but others are "
+            "double",
+        },
+    ),
+    # They have no column, so labels and captions of later shards would be lost.
+    "members": Case(
+        shard({
+            "first": {"png": TINY_PNG, "json": {"n": 1}}, "cls": IMAGE,
+            **{suffix.partition(".")[0]: {"png": TINY_PNG, suffix: LACKED[suffix]}
+               for suffix in LACKED},
+        }), "a.tar", rows={"id": ["a/first"]},
+        rejects={
+            f"a/{suffix.partition('.')[0]}":
+            f"bad_value: it has .{suffix}, which the first samples lack"
+            for suffix in ("cls", *LACKED)
+        },
+    ),
+})  # fmt: skip
+def test_later_samples_unlike_the_first(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They have no column, so labels and captions of later shards would be lost."""
-    monkeypatch.setattr("shardwright.transforms.inputs.formats.webdataset._LOOK_SAMPLES", 1)
-    image = {"png": TINY_PNG, "json": {"n": 1}}
-    more = {"cls": "1", "txt": "1", "seg.png": TINY_PNG, "depth.npy": "1"}
-    samples = {"first": image} | {str(n): {**image, one: more[one]} for n, one in enumerate(more)}
-    rows, reasons, details = listed(opened(shard(tmp_path / "a.tar", samples)))
-    assert [row["id"] for row in rows] == ["a/first"]
-    assert set(reasons.values()) == {"bad_value"}
-    assert details == {
-        f"a/{n}": f"it has .{one}, which the first samples lack" for n, one in enumerate(more)
-    }
-
-
-def test_roles_of_json_fields(tmp_path: Path) -> None:
-    fields = {"label": "cat", "split": "Val", "who": "x"}
-    samples = {
-        str(n): {"jpg": TINY_PNG, "json": {**fields, "kind": n, "key": f"k{n}"}} for n in range(2)
-    }
-    path = shard(tmp_path / "a.tar", samples)
-    rows, _, _ = listed(opened(path))
-    expected = [(f"a/{n}", "cat", "validation", n) for n in range(2)]
-    assert columns_of(rows, "id", "label", "split", "x/kind") == expected
-    source = opened(path, {"label": "kind", "group": "who", "id": "key", "image": None})
-    rows, _, _ = listed(source)
-    assert columns_of(rows, "id", "label", "group") == [("k0", "0", "x"), ("k1", "1", "x")]
-    assert source.states_splits
-    told = "--label-column 'nope' is not in the samples' json, which has the columns 'label', "
-    with pytest.raises(UsageError, match=told):
-        opened(path, {"label": "nope"})
-    with pytest.raises(UsageError, match="--size-column needs a table"):
-        opened(path, {"size": "kind"})
-
-
-@pytest.mark.parametrize("cls", ["0", "cat"])
-def test_a_label_column_goes_before_the_cls(cls: str, tmp_path: Path) -> None:
-    for species in ("ant", 7):
-        sample = {"jpg": TINY_PNG, "cls": cls.encode(), "json": {"species": species}}
-        source = opened(shard(tmp_path / "a.tar", {"0": sample}), {"label": "species"})
-        rows, rejects, _ = listed(source)
-        assert (columns_of(rows, "label"), rejects) == ([(str(species),)], {})
-        assert "without .cls" in source.description
+    monkeypatch.setattr(webdataset, "_LOOK_SAMPLES", 1)
+    case.check(tmp_path)
 
 
 def test_members_and_fields_without_a_feature(tmp_path: Path) -> None:
     fields = {"label": 5, "id": 1, "d": {}, "mix": [1, "a"], "none": None, "n": 1}
-    sample = {"jpg": TINY_PNG, "cls": 1, "npy": b"x", "json": fields}
-    source = opened(shard(tmp_path / "a.tar", {"0": sample}))
+    write_files(tmp_path, shard({"0": {**IMAGE, "npy": b"x", "json": fields}}))
+    source = listing(tmp_path / "a.tar").source
     assert [feature.name for feature in source.features] == ["n"]
     ignored = (f"the json's {name}" for name in ("label", "id", "d", "mix"))
     assert source.samples.ignored == (".npy", *ignored)
@@ -236,64 +240,18 @@ def test_further_pictures_of_a_sample(tmp_path: Path) -> None:
         "1": {"jpg": png(3), "cls": 1},
         "2": {"seg.png": png(4), "jpg": png(5), "cls": 1},
     }
-    source = opened(shard(tmp_path / "a.tar", samples))
-    assert source.features == (Feature("seg", FeatureKind.MASK),)
-    assert source.schema.field("x/seg").type == PICTURE_TYPE
-    rows, _, _ = listed(source)
-    assert [read_row(row) for row in rows] == [png(1), png(3), png(5)]
-    assert [row["x/seg"] and read_row(row["x/seg"]) for row in rows] == [png(2), None, png(4)]
-
-
-def test_members_of_no_sample_and_keys_that_come_twice(tmp_path: Path) -> None:
-    files = {
-        "0.png": png(1), "0.cls": b"1", ".x.png": TINY_PNG, "README": b"text", "1.png": png(2),
-        "1.cls": b"2", "0.PNG": png(3),
-    }  # fmt: skip
-    rows, reasons, _ = listed(opened(pack_tar(tmp_path / "a.tar", files)))
-    assert [row["id"] for row in rows] == ["a/0", "a/1", "a/0"]  # the plan leaves out the second
-    assert reasons == {"a.tar/.x.png": "other_file", "a.tar/README": "other_file"}
-
-
-def test_a_cut_shard_gives_the_samples_before_the_cut(tmp_path: Path) -> None:
-    path = shard(tmp_path / "a.tar", SAMPLES)
-    path.write_bytes(path.read_bytes()[: 3 * 4 * 1024 + 600])
-    rows, reasons, _ = listed(opened(path))
-    assert [row["id"] for row in rows] == ["a/000000", "a/000001", "a/000002"]
-    assert reasons == {"a.tar": "incomplete"}
+    write_files(tmp_path, shard(samples))
+    found = listing(tmp_path / "a.tar")
+    assert found.source.schema.field("x/seg").type == PICTURE_TYPE
+    assert [read_row(row) for row in found.rows] == [png(1), png(3), png(5)]
+    pictures = [row["x/seg"] and read_row(row["x/seg"]) for row in found.rows]
+    assert pictures == [png(2), None, png(4)]
 
 
 def test_keys() -> None:
     keys = {"a.jpg": ("a", "jpg"), "d.e/a.seg.PNG": ("d.e/a", "seg.png")}
     expected = keys | dict.fromkeys(("d/a", ".a.jpg", "d/.jpg", "a."))
     assert {path: split_key(path) for path in expected} == expected
-
-
-@pytest.mark.parametrize(("members", "labels", "features"), [
-    (["im0.v1.png", "im0.v1.cls", "im0.v2.png", "im0.v2.cls"], {"im0.v1": "1", "im0.v2": "3"}, []),
-    (["a.png", "a.cls", "b.1.png", "b.1.cls"], {"a": "1", "b.1": "3"}, []),
-    (["a.png", "a.cls", "a.seg.png", "b.png", "b.cls"], {"a": "1", "b": "4"}, ["seg"]),
-    (["a.png", "a.cls", "a.seg.png", "b.png", "b.cls", "b.seg.jpg"], {"a": "1", "b": "4"}, ["seg"]),
-])  # fmt: skip
-def test_dots_in_keys_and_in_suffixes(
-    tmp_path: Path, members: list[str], labels: dict[str, str], features: list[str]
-) -> None:
-    """Keys have dots if more images have labels then. Pictures of one name are one feature."""
-    values = (str(n).encode() if name.endswith("cls") else png(n) for n, name in enumerate(members))
-    source = opened(pack_tar(tmp_path / "a.tar", dict(zip(members, values, strict=True))))
-    rows, rejects, _ = listed(source)
-    assert {row["id"].removeprefix("a/"): row["label"] for row in rows} == labels
-    assert rejects == {}
-    assert [feature.name for feature in source.features] == features
-    if "b.seg.jpg" in members:
-        sizes = [row["x/seg"]["num_bytes"] for row in rows]
-        assert sizes == [len(png(members.index(name))) for name in ("a.seg.png", "b.seg.jpg")]
-
-
-def test_two_pictures_of_one_name_reject_their_sample(tmp_path: Path) -> None:
-    pictures = {"png": TINY_PNG, "cls": 1, "seg.png": TINY_PNG}
-    samples = {"a": pictures, "b": {**pictures, "seg.jpg": TINY_PNG}}
-    _, _, details = listed(opened(shard(tmp_path / "a.tar", samples)))
-    assert details == {"a/b": "it has seg.png and seg.jpg, which are both the image 'seg'"}
 
 
 def test_deep_values_get_no_type() -> None:
