@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardwright.reader.encodings import Dense, MultiHot, OneHot, Text
     from shardwright.reader.reader import Reader
     from shardwright.reader.record_reader import BadRecord
-    from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
+    from shardwright.reader.sampling import ClassBalanced, ClassWeights
     from shardwright.reader.values import SparseColumn
     from shardwright.trainers.tf_data import load
 
@@ -50,7 +50,6 @@ _MODULES = {
     "MultiHot": "reader.encodings",
     "OneHot": "reader.encodings",
     "Reader": "reader.reader",
-    "RecordWeights": "reader.sampling",
     "SparseColumn": "reader.values",
     "Text": "reader.encodings",
     "TrainImage": "images.specs",
@@ -81,7 +80,6 @@ __all__ = [
     "MultiHot",
     "OneHot",
     "Reader",
-    "RecordWeights",
     "SparseColumn",
     "Text",
     "TrainImage",

@@ -11,15 +11,12 @@ import multiprocessing
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import ChangedError, UsageError
@@ -50,8 +47,7 @@ from shardwright.reader.order import I64, Order, ShuffledOrder, StoredOrder
 from shardwright.reader.permutation import derive_key
 from shardwright.reader.places import PlaceTable
 from shardwright.reader.record_reader import BadRecord, RecordReader
-from shardwright.reader.sampled_orders import MixedOrder, WeightedOrder
-from shardwright.reader.sampling import ClassSampling, RecordWeights
+from shardwright.reader.sampled_orders import MixedOrder
 from shardwright.reader.selection import Selection, for_each_shard, select_records
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes, labels_of, read_rows
@@ -327,12 +323,9 @@ def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, wi
     seeds = seeds if len(spans) > 1 else [options.seed]
     orders: list[Order] = []
     for span, mine, seed in zip(spans, sizes, seeds, strict=True):
-        gather = partial(_gather, corpus, selection, span)
-        if isinstance(options.sampling, ClassSampling):
-            labels, names = gather(labels_of, ["label"]), corpus.schema.class_names
+        if options.sampling is not None:
+            labels, names = _labels_of(corpus, selection, span), corpus.schema.class_names
             orders.append(options.sampling._order(labels, mine, class_names=names, seed=seed))
-        elif isinstance(options.sampling, RecordWeights):
-            orders.append(WeightedOrder(gather(options.sampling.weigh, None), mine, seed))
         else:
             orders.append(
                 ShuffledOrder(mine, seed, min(window, len(mine))) if window else StoredOrder(mine)
@@ -342,17 +335,10 @@ def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, wi
     return MixedOrder(orders, sizes, list(options.datasets.values()), options.seed)
 
 
-def _gather(
-    corpus: Corpus,
-    selection: Selection,
-    span: range,
-    work: Callable[[pa.Table], NDArray[Any]],
-    columns: list[str] | None,
-) -> NDArray[Any]:
-    """Return `work(rows)` of the selected records' index rows, joined over all shards."""
+def _labels_of(corpus: Corpus, selection: Selection, span: range) -> NDArray[np.int32]:
+    """Return the labels of the selected records, int32 [records], joined over all shards."""
 
-    def work_on(number: int) -> NDArray[Any]:
-        rows = read_rows(corpus.shards[number], columns)
-        return work(rows.take(pa.array(selection.rows_of(number))))
+    def read_labels(number: int) -> NDArray[np.int32]:
+        return labels_of(read_rows(corpus.shards[number], ["label"]))[selection.rows_of(number)]
 
-    return np.concatenate(for_each_shard(list(span), work_on))
+    return np.concatenate(for_each_shard(list(span), read_labels))

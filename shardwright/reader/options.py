@@ -94,7 +94,7 @@ class ReaderOptions:
         if self.sampling is not None and not isinstance(self.sampling, Sampling):
             raise UsageError(
                 f"sampling={self.sampling!r} must be sw.ClassBalanced(), sw.ClassWeights(...), "
-                "sw.RecordWeights(...), or None"
+                "or None"
             )
 
     @property

@@ -87,10 +87,9 @@ class Reader:
             when shuffled or sampled), "keep" it as a smaller batch (default otherwise), "pad" the
             batch and add `mask`, bool [rows], True for records, or "carry" it into the next epoch.
         window: Number of shards shuffled together; None for all if local, 16 if remote.
-        where: Read only the records whose index row matches: an Arrow expression such as
-            `pc.field("width") >= 224`, or a function from index rows (pyarrow.Table) to bool
-            [rows]. No image is read for it.
-        sampling: `ClassBalanced`, `ClassWeights` or `RecordWeights`.
+        where: Read only the records whose index row matches an Arrow expression, such as
+            `pc.field("width") >= 224`. No image is read for it.
+        sampling: `ClassBalanced` or `ClassWeights`.
         check: Verify the checksum of everything that is read.
         max_bad_records: Number of damaged records to skip; one more raises. See `bad_records`.
         threads: Decoding threads, of each process; None for one per core, at most 8 (more wait for

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 import shardwright as sw
@@ -17,7 +15,7 @@ from shardwright.errors import UsageError
 from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.storage.folder import Folder
 from tests.support.damage import build, write_images
-from tests.support.readers import global_batches, hosts, ids_of, take
+from tests.support.readers import global_batches, hosts, take
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +58,6 @@ def test_class_weights(uneven: str, sampling: Any, shares: dict[str, float]) -> 
     assert global_batches(hosts(uneven, 2, state=reader.state(), **options)) == batches[7:]
 
 
-def weigh(rows: pa.Table) -> np.ndarray:
-    return np.array([3.0 if name.endswith("/1.png") else 0.0 for name in rows["id"].to_pylist()])
-
-
-def test_records_are_drawn_by_their_weights(uneven: str) -> None:
-    options: Any = {"global_batch_size": 10, "sampling": sw.RecordWeights(weigh), "epochs": 20}
-    ids = ids_of(sw.Reader(uneven, **options))
-    assert set(ids) == {"ape/1.png", "bee/1.png"}
-    assert abs(ids.count("ape/1.png") - 300) < 60
-    assert ids_of(sw.Reader(uneven, **options)) == ids
-
-
 @pytest.mark.long
 def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
     write_images(tmp_path / "images", 9, ["ape", "bee"])
@@ -97,12 +83,9 @@ def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
 
 
 def test_datasets_that_cannot_be_sampled_or_mixed(uneven: str, zoo: Path) -> None:
-    for options, why in (
-        ({"sampling": sw.ClassWeights({"ape": 1, "cat": 2})}, "the dataset has no class 'cat'"),
-        ({"sampling": sw.RecordWeights(lambda rows: [0] * len(rows))}, "records weight 0"),
-    ):
-        with pytest.raises(UsageError, match=why):
-            sw.Reader(uneven, global_batch_size=2, **options)
+    unknown = sw.ClassWeights({"ape": 1, "cat": 2})
+    with pytest.raises(UsageError, match="the dataset has no class 'cat'"):
+        sw.Reader(uneven, global_batch_size=2, sampling=unknown)
     with pytest.raises(UsageError, match="has other classes than"):
         sw.Reader({uneven: 1.0, str(zoo): 1.0}, global_batch_size=2)
     with pytest.raises(UsageError, match="a weight must be a number above 0"):
