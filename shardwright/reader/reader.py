@@ -22,6 +22,7 @@ from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.engine import Engine
 from shardwright.reader.hosts import check_hosts
 from shardwright.reader.iteration import BatchIterator
+from shardwright.reader.look_ahead import LookAhead
 from shardwright.reader.options import (
     ReaderOptions,
     batch_size_of,
@@ -232,9 +233,12 @@ class Reader:
         return self._passes.begin(is_ahead=is_ahead)
 
     def _iterate(self, of: Pass) -> BatchIterator:
-        iterator = BatchIterator(self.engine, self.steps, of, self.batches_ahead, self._note)
+        iterator = BatchIterator(self._look_ahead(), of)
         self._iterators.add(iterator)
         return iterator
+
+    def _look_ahead(self) -> LookAhead:
+        return LookAhead(self.engine, self.steps, self.batches_ahead, self._note)
 
     def __len__(self) -> int:
         """Return the number of batches in the next pass: fewer if it begins in the middle.

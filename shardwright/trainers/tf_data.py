@@ -35,7 +35,6 @@ from shardwright.reader.state import Pass
 from shardwright.reader.steps import NO_END
 from shardwright.reader.subsets import parse_split
 from shardwright.reader.values import as_bytes, item_shape, value_dtype
-from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 from shardwright.trainers.tf_epochs import epoch_of, epoch_tokens
 
@@ -256,7 +255,7 @@ class _Calls:
         self._reader = reader
         self._columns = columns
         self._dtypes = [dtype for column in columns.values() for dtype in column.dtypes]
-        self._batches = LookAhead(reader)
+        self._batches = reader._look_ahead()
         self._passes: dict[int, Pass] = {}  # those begun here, by their starts
         self._first = reader._passes.next_start
         whole = reader.steps.count_steps(0)
