@@ -1,14 +1,15 @@
 """List a store in pages and bounded memory, with several ranges of keys in parallel.
 
 A page has at most 1,000 keys and takes one round trip, and the pages of a range come one after
-another. So a lister that runs out of work takes half of the keys that another one has left.
+another. So the keys that a range has left are cut in two as long as fewer ranges than threads are
+listed.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -20,6 +21,7 @@ from obstore.exceptions import InvalidPathError
 from shardwright.errors import StorageError
 from shardwright.storage import peers
 from shardwright.storage.addresses import Address, key_problem
+from shardwright.storage.cancellation import cancelable
 from shardwright.storage.checksums import plain_etag
 from shardwright.storage.clients import Client
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, SeenKeys, cut_range
@@ -28,7 +30,6 @@ PAGE_KEYS = 1000
 LONG_KEYS = PAGE_KEYS - 1  # a full first page may lack the folder's own placeholder
 _LISTERS = 16  # ranges listed in parallel
 _PAGES_ALONE = 2  # before threads start; a page of 1,000 keys does not say that more follow
-_WAITING_PAGES = 64  # pages queued for the caller: 64,000 keys, about 30 MB
 
 
 class ObjectRow(NamedTuple):
@@ -65,11 +66,7 @@ def list_pages(client: Client, prefix: str, keys: KeyRange = ALL_KEYS) -> Iterat
         yield from pages
         return
     # From where the two pages ended; `pages` goes on with the rest of the first range.
-    lister = ParallelLister(list_after)
-    try:
-        yield from lister.run(pages, KeyRange(page[-1].key, keys.up_to))
-    finally:
-        lister.stop()
+    yield from list_in_parallel(list_after, pages, KeyRange(page[-1].key, keys.up_to))
 
 
 def cut_prefix(client: Client, prefix: str, wanted: int) -> list[KeyRange]:
@@ -208,92 +205,48 @@ def _inside(page: Page, keys: KeyRange) -> Page:
     return inside
 
 
-class ParallelLister:
-    """Threads that list ranges of keys and queue their pages.
+def list_in_parallel(
+    list_after: Callable[[str | None], Iterator[Page]],
+    pages: Iterator[Page],
+    keys: KeyRange,
+    page_keys: int = PAGE_KEYS,
+) -> Iterator[Page]:
+    """Yield what is in a range, in pages and in no order.
 
-    While a thread waits, the others cut their range after each page, and leave it the upper part.
-    So the requests are at most two for each page, however the keys are distributed.
+    A thread lists one page of a range at a time. While there are fewer ranges than threads, the
+    range of each page is cut. So the requests are at most two for each page, however the keys are
+    distributed.
 
     Args:
         list_after: Yields the pages after a key, in key order.
+        pages: Those of the range.
+        keys: The range.
         page_keys: The keys of a page; one with fewer is the last.
     """
+    canceled, seen = threading.Event(), SeenKeys()
+    pool = ThreadPoolExecutor(_LISTERS, "shardwright-list")
+    running: dict[Future[Page], tuple[Iterator[Page], KeyRange]] = {}
 
-    def __init__(
-        self,
-        list_after: Callable[[str | None], Iterator[Page]],
-        page_keys: int = PAGE_KEYS,
-    ) -> None:
-        self._list_after = list_after
-        self._page_keys = page_keys
-        self._seen = SeenKeys()
-        self._ranges: queue.SimpleQueue[tuple[Iterator[Page], KeyRange] | None]
-        self._ranges = queue.SimpleQueue()
-        self._pages: queue.Queue[Page | BaseException | None] = queue.Queue(_WAITING_PAGES)
-        self._unlisted = 1  # ranges in the queue or in work; the listing ends at 0
-        self._lock = threading.Lock()
-        self._stopped = False
+    def begin(pages: Iterator[Page], keys: KeyRange) -> None:
+        running[pool.submit(cancelable, canceled, lambda: next(pages, []))] = pages, keys
 
-    def run(self, pages: Iterator[Page], keys: KeyRange) -> Iterator[Page]:
-        """Yield what is in a range, in pages and in no order, given its own pages; once."""
-        self._ranges.put((pages, keys))
-        for number in range(_LISTERS):
-            threading.Thread(
-                target=self._work, daemon=True, name=f"shardwright-list-{number}"
-            ).start()
-        while (found := self._pages.get()) is not None:
-            if isinstance(found, BaseException):
-                raise found
-            yield found
-
-    def stop(self) -> None:
-        """End the threads, each after its request."""
-        # Threads that wait for work are woken below, those that wait for room look every second.
-        self._stopped = True
-        for _ in range(_LISTERS):
-            self._ranges.put(None)
-
-    def _work(self) -> None:
-        while (found := self._ranges.get()) is not None and not self._stopped:
-            try:
-                self._list(*found)
-            except BaseException as error:  # raised again in the caller's thread
-                self._give(error)
-                return
-            with self._lock:
-                self._unlisted -= 1
-                done = not self._unlisted
-            if done:
-                self._give(None)
-
-    def _list(self, pages: Iterator[Page], keys: KeyRange) -> None:
-        for page in pages:
-            inside = _inside(page, keys)
-            self._give(inside)
-            if self._stopped or len(inside) < self._page_keys:
-                return
-            keys = self._share(KeyRange(page[-1].key, keys.up_to), page[0].key)
-
-    def _share(self, keys: KeyRange, first: str) -> KeyRange:
-        """Return what is left of a range after giving its upper part to a thread that waits.
-
-        `first` is the first key of its last page.
-        """
-        with self._lock:
-            self._seen.add(first, keys.after or first)
-            # Fewer ranges than threads: one of them is waiting.
-            cut = self._seen.middle_of(keys) if self._unlisted < _LISTERS else None
-            if cut is None:
-                return keys
-            # Before the range is in the queue, or its end could bring the count to 0 too early.
-            self._unlisted += 1
-        self._ranges.put((self._list_after(cut), KeyRange(cut, keys.up_to)))
-        return KeyRange(keys.after, cut)
-
-    def _give(self, found: Page | BaseException | None) -> None:
-        while not self._stopped:  # a caller that stopped early takes no more pages
-            try:
-                self._pages.put(found, timeout=1)
-                return
-            except queue.Full:
-                continue
+    begin(pages, keys)
+    try:
+        while running:
+            found = []
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                pages, keys = running.pop(future)
+                page = future.result()
+                found.append(_inside(page, keys))
+                if len(found[-1]) >= page_keys:
+                    keys = KeyRange(page[-1].key, keys.up_to)
+                    seen.add(page[0].key, page[-1].key)
+                    cut = seen.middle_of(keys) if len(running) < _LISTERS - 1 else None
+                    if cut is not None:
+                        begin(list_after(cut), KeyRange(cut, keys.up_to))
+                        keys = KeyRange(keys.after, cut)
+                    begin(pages, keys)
+            yield from found  # after the next requests have begun: the caller may take its time
+    finally:
+        canceled.set()
+        pool.shutdown(wait=False, cancel_futures=True)
