@@ -213,7 +213,8 @@ class BatchMaker:
             int(batch.places.shards[row]),
             int(batch.places.rows[row]),
             what,
-            is_undecodable=isinstance(fault, ImageFault),
+            # Its checksum is verified before it is decoded.
+            is_as_built=isinstance(fault, ImageFault),
         )
 
     def _collect(self, batch: PendingBatch) -> Batch:

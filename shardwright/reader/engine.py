@@ -106,7 +106,7 @@ class Engine:
         # If the image and the label are all that is read, the index alone has both, and records
         # need no parsing.
         self._indexes = ShardIndexes(self.corpus.shards, of_images=not self.columns.needs_record)
-        records = self.record_reader(self._indexes)
+        records = RecordReader(self.corpus, self._files, self._indexes)
         # Of `columns`, the mask of padded boxes is none of the schema's.
         asked = options.features or (feature.name for feature in self.corpus.schema.features)
         self._names = tuple(dict.fromkeys([*asked, *self.columns.encodings]))
@@ -152,10 +152,6 @@ class Engine:
     @property
     def epoch_size(self) -> int:
         return self.places.order.size
-
-    def record_reader(self, indexes: ShardIndexes) -> RecordReader:
-        """Return a reader of its records' bytes that uses these indexes."""
-        return RecordReader(self.corpus, self._files, indexes, check=self.options.check)
 
     def spec(self, rows: int | None) -> dict[str, Spec]:
         """Return (shape, dtype) of each array of a batch of `rows` rows, by name."""

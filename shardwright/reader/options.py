@@ -57,7 +57,6 @@ class ReaderOptions:
     window: int | None
     where: Condition | None
     sampling: Sampling | None
-    check: bool
     max_bad_records: int
     threads: int | None
     processes: int | None

@@ -91,7 +91,6 @@ class Reader:
         where: Read only the records whose index row matches an Arrow expression, such as
             `pc.field("width") >= 224`. No image is read for it.
         sampling: `ClassBalanced` or `ClassWeights`.
-        check: Verify the checksum of everything that is read.
         max_bad_records: Number of damaged records to skip; one more raises. See `bad_records`.
         threads: Decoding threads, of each process; None for one per core, at most 8 (more wait for
             the interpreter's lock), or for 1 if no images are decoded.
@@ -134,7 +133,6 @@ class Reader:
         window: int | None = None,
         where: Condition | None = None,
         sampling: Sampling | None = None,
-        check: bool = True,
         max_bad_records: int = 0,
         threads: int | None = None,
         processes: int | None = None,
@@ -159,7 +157,6 @@ class Reader:
             window=window,
             where=where,
             sampling=sampling,
-            check=check,
             max_bad_records=max_bad_records,
             threads=threads,
             processes=processes,

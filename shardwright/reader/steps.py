@@ -75,14 +75,11 @@ class Steps:
     epochs: int | None = None
 
     def __post_init__(self) -> None:
-        check_whole("epoch_size", self.epoch_size, 1)
         check_whole("global_batch_size", self.global_batch_size, 1)
         check_whole("host_count", self.host_count, 1)
         check_whole("host_index", self.host_index, 0)
         if self.epochs is not None:
             check_whole("epochs", self.epochs, 1)
-        if self.remainder not in list(Remainder):
-            raise UsageError(f"remainder={self.remainder!r} must be one of {', '.join(Remainder)}")
         if self.host_index >= self.host_count:
             raise UsageError(
                 f"host_index={self.host_index} must be below host_count={self.host_count}: "

@@ -57,7 +57,7 @@ def test_states_epochs_and_examples(pictures: str) -> None:
     source, (batch, *_) = ExampleSource(reader.options), list(read(pictures, **in_order))
     for number in range(4):
         for name in NAMES:
-            np.testing.assert_array_equal(source[number][name], batch[name][number])
+            np.testing.assert_array_equal(source.examples([number])[0][name], batch[name][number])
 
 
 def test_a_split_in_memory(pictures: str) -> None:

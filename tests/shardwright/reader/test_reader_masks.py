@@ -84,7 +84,7 @@ def test_specs_examples_and_states(masked: Path) -> None:
     source = ExampleSource(reader.options)
     for number in range(12):
         wanted = batches[number // 4][MASK][number % 4]
-        np.testing.assert_array_equal(source[number][MASK], wanted)
+        np.testing.assert_array_equal(source.examples([number])[0][MASK], wanted)
     next(iter(reader))
     resumed = read(masked, image, state=reader.state(), processes=1, **options)
     for found, wanted in zip(resumed, batches[1:], strict=True):
