@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardwright.dataset import open_dataset as open
     from shardwright.images.boxes import Boxes
-    from shardwright.images.normalize import normalize, normalizer
+    from shardwright.images.normalize import normalizer
     from shardwright.images.specs import DecodedImage, EvalImage, MultiCrop, TrainImage
     from shardwright.pins import pin, unpin
     from shardwright.reader.encodings import Dense, MultiHot, OneHot, Text
@@ -54,7 +54,6 @@ _MODULES = {
     "Text": "reader.encodings",
     "TrainImage": "images.specs",
     "load": "trainers.tf_data",
-    "normalize": "images.normalize",
     "normalizer": "images.normalize",
     "pin": "pins",
     "unpin": "pins",
@@ -86,7 +85,6 @@ __all__ = [
     "WriteRecords",
     "Writer",
     "load",
-    "normalize",
     "normalizer",
     "open",
     "pin",

@@ -40,12 +40,6 @@ class SparseColumn:
     values: npt.NDArray[Any]
     dense_shape: tuple[int, int]
 
-    def to_dense(self) -> npt.NDArray[Any]:
-        """Return an array of `dense_shape`."""
-        dense = np.zeros(self.dense_shape, self.values.dtype)
-        dense[tuple(self.indices.T)] = self.values
-        return dense
-
 
 def value_dtype(feature: Feature) -> np.dtype[Any]:
     """Return the declared dtype of numbers, else int64 or float32; object for text and bytes."""
