@@ -78,13 +78,9 @@ class ExampleSource:
     def __repr__(self) -> str:
         """Return equal text for equal examples: Grain compares it when it restores a checkpoint."""
         options = self.options
-        names = (
-            ", ".join(f"{name}={encoding}" for name, encoding in (options.features or {}).items())
-            or "all"
-        )
         return (
             f"ExampleSource({self._fingerprint}, {counted(len(self), 'record')}, "
-            f"image={options.image}, features=({names}), seed={options.seed})"
+            f"image={options.image}, features={options.features}, seed={options.seed})"
         )
 
     def __len__(self) -> int:

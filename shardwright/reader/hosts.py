@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -15,10 +14,6 @@ from shardwright.reader.steps import Steps
 _LOG = logging.getLogger("shardwright.reader")
 _TORCH = ("torch.distributed.get_rank()", "torch.distributed.get_world_size()")
 _JAX = ("jax.process_index()", "jax.process_count()")
-_TENSORFLOW = (
-    'json.loads(os.environ["TF_CONFIG"])["task"]["index"]',
-    'len(json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"])',
-)
 _VARIABLES = ('int(os.environ["RANK"])', 'int(os.environ["WORLD_SIZE"])')
 
 
@@ -38,7 +33,7 @@ class Process:
 
 
 def this_process() -> Process | None:
-    """Return this process of torch.distributed, JAX, torchrun or TensorFlow; None if alone."""
+    """Return this process of torch.distributed, JAX or torchrun; None if alone."""
     dist, jax = sys.modules.get("torch.distributed"), sys.modules.get("jax")
     index, count = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
     if dist is not None and dist.is_available() and dist.is_initialized():
@@ -48,7 +43,7 @@ def this_process() -> Process | None:
     elif index.isdecimal() and count.isdecimal():
         found = Process(int(index), int(count), _VARIABLES)
     else:
-        found = _of_tensorflow()
+        found = None
     return found if found and found.count > 1 else None
 
 
@@ -61,8 +56,8 @@ def check_hosts(
         options: Of the reader whose pass begins.
         steps: Its batches.
         told: The reader's warnings so far, which do not come again; new ones are added.
-        is_divided: Others share its batches: the workers of a DataLoader, or those of a
-            `tf.distribute` strategy.
+        is_divided: Others share its batches: the workers of a DataLoader, or a `tf.distribute`
+            strategy.
 
     Raises:
         UsageError: The reader is one of several hosts, and accelerate divides its batches again.
@@ -76,8 +71,7 @@ def check_hosts(
                 "DataLoader as it is, or open its reader without host_index and host_count"
             )
         return  # it gives each process its part
-    shared = is_divided and here is not None and here.arguments == _TENSORFLOW
-    if here is not None and options.host_count == 1 and not shared:
+    if here is not None and options.host_count == 1:
         index, count = here.arguments
         _warn(
             told,
@@ -112,16 +106,6 @@ def _warn(told: set[str], message: str, *values: object) -> None:
     if message not in told:
         told.add(message)
         _LOG.warning(message, *values)
-
-
-def _of_tensorflow() -> Process | None:
-    """Return this worker of https://www.tensorflow.org/guide/distributed_training#TF_CONFIG."""
-    try:
-        found = json.loads(os.environ.get("TF_CONFIG", ""))
-        workers, task = found["cluster"]["worker"], found["task"]
-        return Process(int(task["index"]), len(workers), _TENSORFLOW)
-    except (ValueError, KeyError, TypeError):  # of another kind: it is TensorFlow's to say so
-        return None
 
 
 def _is_in_accelerate() -> bool:

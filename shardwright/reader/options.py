@@ -16,7 +16,8 @@ from shardwright.images.specs import ImageTransform, MultiCrop
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
-from shardwright.reader.steps import Remainder, check_whole
+from shardwright.reader.steps import Remainder
+from shardwright.sizes import check_whole
 from shardwright.storage.options import StorageOptions
 
 # Of a process by default: on 16 cores, 8 threads decode more than 16, which wait for its lock.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardwright.errors import StorageError, UsageError
-from shardwright.images.signals import SIGNALS
 from shardwright.images.signals_file import read_signals
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64
@@ -126,8 +124,8 @@ def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:
     except pa.ArrowException as error:
         columns = ", ".join(rows.column_names)
         raise UsageError(
-            f"where={where} cannot be evaluated on the index, "
-            f"which has the columns {columns}{_advice_for(rows, str(where))}: {error}"
+            f"where={where} cannot be evaluated on the index, which has the columns {columns} "
+            f"(for those of signals, build the dataset with --signals): {error}"
         ) from error
     return kept
 
@@ -152,13 +150,3 @@ def _with_signals(shard: ShardRef, rows: pa.Table) -> pa.Table:
         if name not in rows.column_names:
             rows = rows.append_column(signals.schema.field(name), signals[name])
     return rows
-
-
-def _advice_for(rows: pa.Table, condition: str) -> str:
-    """Return the fix if a condition names signals that the rows do not have, else ""."""
-    names = [signal.name for signal in SIGNALS]
-    named = [name for name in names if re.search(rf"\b{name}\b", condition)]
-    missing = [name for name in named if name not in rows.column_names]
-    if not missing:
-        return ""
-    return f"; it has no {missing[0]}: build the dataset with --signals"

@@ -17,7 +17,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from shardwright.errors import UsageError
-from shardwright.sizes import counted
+from shardwright.sizes import check_whole, counted
 
 NO_END = 1 << 62  # more places than any training takes
 Bounds = tuple[int, int | None]  # positions [start, stop) of a pass; stop is None for no end
@@ -248,10 +248,3 @@ def checked_position(position: SupportsIndex) -> int:
             "state()['position'] gave"
         )
     return number
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Raise `UsageError` if the argument `name` is not a whole number of at least `least`."""
-    # `type`, because True is an int, and a NumPy integer is not JSON for `state()`.
-    if type(value) is not int or value < least:
-        raise UsageError(f"{name}={value!r} must be a whole number, at least {least}")

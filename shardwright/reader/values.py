@@ -149,9 +149,3 @@ def check_kind(encoding: str, feature: Feature, kinds: Sequence[FeatureKind]) ->
             f"feature {feature.name!r} holds {told_kind(feature)} values, "
             f"and {encoding} takes {wanted}"
         )
-
-
-def check_count(encoding: str, argument: str, value: object) -> None:
-    """Raise `UsageError` if an encoding's argument is not a whole number above 0."""
-    if type(value) is not int or value < 1:
-        raise UsageError(f"{encoding}({argument}={value!r}) must be a whole number above 0")

@@ -190,7 +190,10 @@ def test_readers_filter_by_signals(measured: Path, plain: Path) -> None:
     rows = {row["id"]: row for row in signals_of(measured).to_pylist()}
     assert ids
     assert all(rows[name]["highlights"] >= np.float32(0.32) for name in ids)
-    with pytest.raises(UsageError, match="no highlights: build the dataset with signals=True"):
+    with pytest.raises(
+        UsageError,
+        match=r"for those of signals, build the dataset with signals=True\): No match.*highlights",
+    ):
         sw.Reader(str(plain), "train", global_batch_size=4, where=where)
 
 

@@ -115,9 +115,9 @@ def test_a_stored_row_is_not_a_view_of_its_record() -> None:
 
 
 BAD_ARGUMENTS = [
-    (lambda: OneHot(0), "OneHot(num_classes=0) must be a whole number above 0"),
-    (lambda: MultiHot(-1), "MultiHot(num_classes=-1) must be"),
-    (lambda: Dense(0), "Dense(length=0) must be a whole number above 0"),
+    (lambda: OneHot(0), "OneHot(num_classes)=0 must be a whole number, at least 1"),
+    (lambda: MultiHot(-1), "MultiHot(num_classes)=-1 must be"),
+    (lambda: Dense(0), "Dense(length)=0 must be a whole number, at least 1"),
 ]  # fmt: skip
 
 
@@ -144,11 +144,11 @@ def test_bad_arguments(make: Any, what: str) -> None:
     (Dense(2, fill=2), replace(BOXES, dtype="bool"),
      "holds int64 values, so Dense(fill=2) must be a value of bool"),
     (Dense(2, fill=0.5), BOXES,
-     "holds int64 values, so Dense(fill=0.5) must be a 64-bit integer"),
+     "holds int64 values, so Dense(fill=0.5) must be a value of int64"),
     (Dense(2, fill=2**63), BOXES,
-     "holds int64 values, so Dense(fill=9223372036854775808) must be a 64-bit integer"),
+     "holds int64 values, so Dense(fill=9223372036854775808) must be a value of int64"),
     (Dense(2, fill="a"), SCORES, "holds float values, so Dense(fill='a') must be a number"),
-    (Dense(2, fill=1), NAMES, "holds bytes values, so Dense(fill=1) must be a string"),
+    (Dense(2, fill=1), NAMES, "holds bytes values, so Dense(fill=1) must be of type str"),
 ])  # fmt: skip
 def test_unsuitable_features(encoding: Encoding, feature: Feature, what: str) -> None:
     with pytest.raises(UsageError) as told:

@@ -35,30 +35,6 @@ def test_processes_of_torchrun_that_read_everything_are_told(
     assert caplog.messages == [told] * 2 * (rank == "3")
 
 
-CLUSTER = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}'
-
-
-@pytest.mark.parametrize(
-    ("config", "is_told"),
-    [(CLUSTER, True), ('{"cluster": {"worker": ["a:1"]}, "task": {"index": 0}}', False),
-     ('{"cluster": {"ps": []}}', False), ("", False), ("[", False)],
-)  # fmt: skip
-def test_workers_of_tensorflow_are_told_unless_a_strategy_divides(
-    zoo: Path,
-    config: str,
-    is_told: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    reader = sw.Reader(zoo, batch_size=4, epochs=1)
-    monkeypatch.setenv("TF_CONFIG", config)
-    for _ in reader.tf_data():
-        pass
-    assert caplog.messages == [], "MultiWorkerMirroredStrategy divides its batches"
-    iter(reader)
-    assert [text[:24] for text in caplog.messages] == ["this is process 1 of 2, "] * is_told
-
-
 @pytest.mark.parametrize(
     ("batch_size", "host_count", "remainder", "is_told"),
     [(8, 4, "keep", True), (8, 2, "keep", True), (8, 4, "pad", False), (8, 4, "drop", False),
