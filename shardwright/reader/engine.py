@@ -33,7 +33,6 @@ from shardwright.images.regions import part_decoder
 from shardwright.images.specs import (
     CropImage,
     EvalImage,
-    ImageTransform,
     MultiCrop,
     TrainImage,
     images_by_name,
@@ -48,11 +47,12 @@ from shardwright.reader.permutation import derive_key
 from shardwright.reader.places import PlaceTable
 from shardwright.reader.record_reader import BadRecord, RecordReader
 from shardwright.reader.sampled_orders import MixedOrder
-from shardwright.reader.selection import Selection, for_each_shard, select_records
+from shardwright.reader.selection import INDEXES_AT_A_TIME, Selection, select_records
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes, labels_of, read_rows
 from shardwright.reader.steps import Step
 from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
 
 _LOG = logging.getLogger("shardwright.reader")
 # Names of numbers that are positions in the image.
@@ -110,7 +110,7 @@ class Engine:
         # Of `columns`, the mask of padded boxes is none of the schema's.
         asked = options.features or (feature.name for feature in self.corpus.schema.features)
         self._names = tuple(dict.fromkeys([*asked, *self.columns.encodings]))
-        self.images: dict[str, ImageTransform | None] = {}
+        self.images: dict[str, CropImage | None] = {}
         if self.columns.image is not None:
             name = self.columns.image.name
             self.images = images_by_name(name, options.image)
@@ -249,7 +249,7 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
 
 
 def _with_crops(
-    names: Sequence[str], image: str, crops: Mapping[str, ImageTransform | None]
+    names: Sequence[str], image: str, crops: Mapping[str, CropImage | None]
 ) -> tuple[str, ...]:
     """Return the names of a batch's arrays, with those of the crops in place of their image's."""
     for name in crops:
@@ -337,4 +337,4 @@ def _labels_of(corpus: Corpus, selection: Selection, span: range) -> NDArray[np.
     def read_labels(number: int) -> NDArray[np.int32]:
         return labels_of(read_rows(corpus.shards[number], ["label"]))[selection.rows_of(number)]
 
-    return np.concatenate(for_each_shard(list(span), read_labels))
+    return np.concatenate(list(map_reads(read_labels, span, INDEXES_AT_A_TIME)))

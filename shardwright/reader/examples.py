@@ -15,7 +15,6 @@ from shardwright.reader.encodings import Bags
 from shardwright.reader.engine import Engine
 from shardwright.reader.options import ReaderOptions
 from shardwright.reader.steps import Remainder
-from shardwright.sizes import counted
 
 Example = dict[str, Any]
 
@@ -79,8 +78,8 @@ class ExampleSource:
         """Return equal text for equal examples: Grain compares it when it restores a checkpoint."""
         options = self.options
         return (
-            f"ExampleSource({self._fingerprint}, {counted(len(self), 'record')}, "
-            f"image={options.image}, features={options.features}, seed={options.seed})"
+            f"ExampleSource({self._fingerprint}, image={options.image}, "
+            f"features={options.features}, seed={options.seed})"
         )
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.versions import LATEST, VersionKey
-from shardwright.images.specs import ImageTransform, MultiCrop
+from shardwright.images.specs import CropImage, MultiCrop
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
@@ -52,7 +52,7 @@ class ReaderOptions:
     host_count: int
     shuffle: bool
     seed: int
-    image: ImageTransform | MultiCrop | None
+    image: CropImage | MultiCrop | None
     features: Features | None
     epochs: int | None
     window: int | None

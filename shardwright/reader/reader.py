@@ -13,8 +13,7 @@ from shardwright.errors import UsageError
 from shardwright.extras import import_trainer
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import LATEST, VersionKey
-from shardwright.images.regions import part_decoder
-from shardwright.images.specs import ImageTransform, MultiCrop
+from shardwright.images.specs import CropImage, MultiCrop
 from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import Batch
 from shardwright.reader.corpus import DatasetSource
@@ -125,7 +124,7 @@ class Reader:
         host_count: int = 1,
         shuffle: bool = False,
         seed: int = 0,
-        image: ImageTransform | MultiCrop | None = None,
+        image: CropImage | MultiCrop | None = None,
         features: Sequence[str] | Mapping[str, Encoding | None] | None = None,
         epochs: int | None = None,
         state: Mapping[str, Any] | None = None,
@@ -206,8 +205,7 @@ class Reader:
 
     def __repr__(self) -> str:
         address, size = " + ".join(self.options.datasets), counted(self.num_records, "record")
-        decoder = f", JPEG parts: {part_decoder()}" if self.options.image is not None else ""
-        return f"<Reader of {address} {self.options.split}: {size}, at {self.position:,}{decoder}>"
+        return f"<Reader of {address} {self.options.split}: {size}, at {self.position:,}>"
 
     def __enter__(self) -> Reader:
         return self

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,8 @@ from shardwright.reader.shard_index import read_rows
 from shardwright.sizes import counted
 from shardwright.storage.reads import map_reads
 
-_AT_A_TIME = 32  # indexes that are read at the same time
+INDEXES_AT_A_TIME = 32  # reading one is mostly I/O
 _ROW = "__row"
-_Shard = TypeVar("_Shard")
-_Result = TypeVar("_Result")
 
 # A condition on index rows, such as pc.field("width") >= 224.
 Condition: TypeAlias = pc.Expression
@@ -95,16 +92,11 @@ def select_records(corpus: Corpus, where: Condition | None) -> Selection:
             f'where={where!r} must be an Arrow expression, such as pc.field("width") >= 224 or '
             'pc.field("id").isin(ids)'
         )
-    kept = tuple(for_each_shard(corpus.shards, lambda shard: _keep(shard, where)))
+    kept = tuple(map_reads(lambda each: _keep(each, where), corpus.shards, INDEXES_AT_A_TIME))
     sizes = np.array([len(rows) for rows in kept], np.int64)
     if not sizes.sum():
         raise UsageError(f"where={where} keeps none of {counted(corpus.num_records, 'record')}")
     return Selection(sizes, first_rows, kept, has_condition=True)
-
-
-def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) -> list[_Result]:
-    """Return `work(shard)` of each shard, in order. Threaded: reading an index is mostly I/O."""
-    return list(map_reads(work, shards, _AT_A_TIME))
 
 
 def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:

@@ -265,5 +265,7 @@ def test_features_are_summarized_the_same_on_beam_and_locally(tmp_path: Path) ->
     assert local["age"] == found["age"]
     assert local["tags"] == found["tags"]
     assert "  tags     items  " in output_of("stats", str(tmp_path / "beam"))
-    with pytest.raises(UsageError, match="has no images, so it has no mean_std"):
+    with pytest.raises(
+        UsageError, match="have no mean and deviation of channels: it has no images, or"
+    ):
         sw.open(str(tmp_path / "local")).mean_std()
