@@ -19,17 +19,7 @@ from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import cached_datasets as noise
-from tests.support.cached_datasets import (
-    NAMES,
-    SIZE,
-    at,
-    behind,
-    content,
-    downloads,
-    put_dataset,
-    put_folder,
-    touch,
-)
+from tests.support.cached_datasets import NAMES, SIZE, at, behind, content, put_folder, touch
 from tests.support.damage import edit_bytes, first_shard
 from tests.support.readers import ids_of
 
@@ -137,10 +127,10 @@ def test_a_rebuilt_dataset_never_mixes_with_the_old(s3_server: StoreServer, tmp_
         return (tmp_path / build / NAMES[number].shard).read_bytes()
 
     settings = at(tmp_path / "cache", 6 * SIZE)
-    old = put_dataset(s3_server, tmp_path / "old", [SIZE] * 4)
+    old = noise.put_dataset(s3_server, tmp_path / "old", [SIZE] * 4)
     with ShardCache(old, settings) as cache:
         touch(cache, 0, 1, 2, 3)
-    new = put_dataset(s3_server, tmp_path / "new", [SIZE] * 4, uri=old.uri, seed=1)
+    new = noise.put_dataset(s3_server, tmp_path / "new", [SIZE] * 4, uri=old.uri, seed=1)
     with ShardCache(new, settings) as again, cache:
         for number in range(2):
             assert content(again, NAMES[number]) == original("new", number)
@@ -222,9 +212,9 @@ def test_a_flipped_byte_in_a_cached_shard(
     images = read()
     [cached] = tmp_path.rglob(first_shard(zoo).shard)
     damage_shard(cached)
-    before = len(downloads(s3_proxy))
+    before = len(noise.downloads(s3_proxy))
     assert read() == images
-    assert len(downloads(s3_proxy)) == before + 1
+    assert len(noise.downloads(s3_proxy)) == before + 1
     assert cached.read_bytes() == (zoo / cached.name).read_bytes()
     for sidecar in tmp_path.rglob("*.parquet"):
         edit_bytes(sidecar, lambda data: data.__setitem__(40, data[40] ^ 1))
