@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardwright.dataset import open_dataset as open
     from shardwright.images.boxes import Boxes
-    from shardwright.images.normalize import normalize, normalizer
+    from shardwright.images.normalize import normalizer
     from shardwright.images.specs import DecodedImage, EvalImage, MultiCrop, TrainImage
     from shardwright.pins import pin, unpin
     from shardwright.reader.encodings import Dense, MultiHot, OneHot, Text
     from shardwright.reader.reader import Reader
     from shardwright.reader.record_reader import BadRecord
-    from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
+    from shardwright.reader.sampling import ClassBalanced, ClassWeights
     from shardwright.reader.values import SparseColumn
     from shardwright.trainers.tf_data import load
 
@@ -50,12 +50,10 @@ _MODULES = {
     "MultiHot": "reader.encodings",
     "OneHot": "reader.encodings",
     "Reader": "reader.reader",
-    "RecordWeights": "reader.sampling",
     "SparseColumn": "reader.values",
     "Text": "reader.encodings",
     "TrainImage": "images.specs",
     "load": "trainers.tf_data",
-    "normalize": "images.normalize",
     "normalizer": "images.normalize",
     "pin": "pins",
     "unpin": "pins",
@@ -81,14 +79,12 @@ __all__ = [
     "MultiHot",
     "OneHot",
     "Reader",
-    "RecordWeights",
     "SparseColumn",
     "Text",
     "TrainImage",
     "WriteRecords",
     "Writer",
     "load",
-    "normalize",
     "normalizer",
     "open",
     "pin",

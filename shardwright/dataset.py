@@ -18,7 +18,7 @@ from shardwright.storage.options import StorageOptions
 
 if TYPE_CHECKING:
     from shardwright.images.normalize import MeanStd
-    from shardwright.images.specs import ImageTransform, MultiCrop
+    from shardwright.images.specs import CropImage, MultiCrop
     from shardwright.reader.encodings import Encoding
     from shardwright.reader.reader import Reader
 
@@ -105,13 +105,11 @@ class Dataset(Manifest):
 
         if split not in self.splits:
             raise UsageError(f"unknown split {split!r}; the splits are {', '.join(self.splits)}")
-        if self.schema.image is None:
-            raise UsageError(f"the dataset {self.name!r} has no images, so it has no mean_std()")
         found = self.splits[split].stats.get("channels")
         if not found:
             raise UsageError(
-                f"the statistics of split {split!r} have no mean and deviation of channels: build "
-                "it with --signals, or again with this release"
+                f"the statistics of split {split!r} have no mean and deviation of channels: it has "
+                "no images, or must be built again, with --signals"
             )
         return MeanStd(tuple(found["mean"]), tuple(found["std"]))
 
@@ -119,7 +117,7 @@ class Dataset(Manifest):
         self,
         split: str = "train",
         *,
-        image: ImageTransform | MultiCrop | None = None,
+        image: CropImage | MultiCrop | None = None,
         features: Sequence[str] | Mapping[str, Encoding | None] | None = None,
         max_bytes: int | str = "8GB",
     ) -> dict[str, Any]:
@@ -147,7 +145,7 @@ class Dataset(Manifest):
             storage_options=self.root.options,
             version=number_of(self),
         ) as reader:
-            limit = parse_size(max_bytes, "max_bytes") if isinstance(max_bytes, str) else max_bytes
+            limit = parse_size(str(max_bytes), "max_bytes")
             num_bytes = _image_bytes(reader)
             if num_bytes > limit:
                 raise UsageError(

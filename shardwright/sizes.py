@@ -1,4 +1,4 @@
-"""Parse and format sizes, durations and counts."""
+"""Parse, check and format sizes, durations and counts."""
 
 from __future__ import annotations
 
@@ -61,3 +61,10 @@ def show_number(number: float) -> str:
     if number == int(number) and abs(number) < 1e15:
         return f"{number:,.0f}"
     return f"{number:,.4g}" if abs(number) < 1e5 else f"{number:,.0f}"
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raise `UsageError` if the argument `name` is not a whole number of at least `least`."""
+    # `type`, because True is an int, and a NumPy integer is not JSON for `state()`.
+    if type(value) is not int or value < least:
+        raise UsageError(f"{name}={value!r} must be a whole number, at least {least}")

@@ -18,9 +18,7 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.folder import Folder
-from shardwright.storage.links import no_follow
 
-_CURRENT = "current"
 _LOG = logging.getLogger("shardwright.cache")
 
 
@@ -51,7 +49,7 @@ def build_key(manifest: Manifest) -> str:
 
 
 def keep_manifest(local: Folder, manifest: Manifest) -> None:
-    """Write the manifest, by which `forget_dataset` knows a dataset, and the newest build.
+    """Write the manifest, by which `forget_dataset` knows a dataset.
 
     It may be impossible, as in the cache of another user.
 
@@ -60,20 +58,10 @@ def keep_manifest(local: Folder, manifest: Manifest) -> None:
     """
     try:
         local.write_if_new(naming.MANIFEST, manifest.to_bytes())
-        local.write_if_new(_CURRENT, build_key(manifest).encode())
     except LinkError:
         raise
     except StorageError as error:
         _LOG.debug("a manifest is not cached: %s", error)
-
-
-def read_current(dataset: str) -> str | None:
-    """Return the newest build in a dataset's folder of a cache, None if unknown."""
-    try:
-        with open(os.path.join(dataset, _CURRENT), errors="replace", opener=no_follow) as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
 
 
 def forget_dataset(cache: str, root: Folder, fingerprints: Collection[str]) -> None:

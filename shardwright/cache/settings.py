@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from shardwright.errors import StorageError, UsageError
+from shardwright.errors import StorageError
 from shardwright.sizes import parse_size
 from shardwright.storage.addresses import local_path
 
@@ -56,10 +56,6 @@ class CacheSettings:
         )
         if max_bytes is None:
             return cls(place, parse_size(env[CAP], CAP) if env.get(CAP) else None)
-        if isinstance(max_bytes, bool) or not isinstance(max_bytes, (int, str)):
-            raise UsageError(
-                f"cache_bytes={max_bytes!r} must be a number of bytes, or a size such as '200GB'"
-            )
         return cls(place, parse_size(str(max_bytes), "cache_bytes"))
 
     def open(self) -> int:

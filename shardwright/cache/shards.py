@@ -1,7 +1,7 @@
 """Local copies of remote shards, shared by the processes of a machine.
 
     ROOT/lock                          held while room is made
-    ROOT/DATASET/manifest.json         the last one read from the store; `current` holds its build
+    ROOT/DATASET/manifest.json         the last one read from the store
     ROOT/DATASET/BUILD/SHARD           a complete, checked shard
     ROOT/DATASET/BUILD/SHARD.part      one on its way, locked by the process that downloads it
     ROOT/DATASET/BUILD/index/*.parquet sidecars
@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shardwright.cache.manifests import build_key, dataset_folder, keep_manifest, read_current
+from shardwright.cache.manifests import build_key, dataset_folder, keep_manifest
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.errors import (
     ChangedError,
@@ -322,24 +322,18 @@ class ShardCache:
         """Return the files that count towards the cap: all of the builds."""
         found, now = [], time.time()
         for dataset in _folders(self._settings.folder):
-            current = read_current(dataset)
             for build in _folders(dataset):
-                # Without `current`, as in a cache of an earlier release, no build is known to be
-                # replaced.
-                stale = current not in (None, os.path.basename(build))
                 for folder, _, names in os.walk(build):
                     for path in (os.path.join(folder, name) for name in names):
                         with suppress(FileNotFoundError):
                             status = os.lstat(path)
-                            turn = self._turn(path, status, now - status.st_mtime, stale=stale)
+                            turn = self._turn(path, status, now - status.st_mtime)
                             found.append(_CachedFile(path, status.st_size, turn))
         return found
 
-    def _turn(
-        self, path: str, status: os.stat_result, idle_seconds: float, *, stale: bool
-    ) -> tuple[int, float]:
+    def _turn(self, path: str, status: os.stat_result, idle_seconds: float) -> tuple[int, float]:
         """Return a file's turn to be evicted: the lowest goes first."""
-        if stale or path.endswith(PART):
+        if path.endswith(PART):
             return 0, -idle_seconds
         name = self._names.get(path)
         if name is not None and (place := self._places.get(name)) is not None:
@@ -370,8 +364,7 @@ def _evict(files: Iterable[_CachedFile], num_bytes: int) -> int:
             else:
                 os.unlink(file.path)
             freed += file.num_bytes
-            if not file.turn[0]:  # the folder of a replaced build goes with its last file
-                os.rmdir(os.path.dirname(file.path))
+            os.rmdir(os.path.dirname(file.path))  # of a replaced build: goes with its last file
     return freed
 
 

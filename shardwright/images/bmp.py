@@ -52,22 +52,11 @@ def bmp_header(data: bytes) -> BmpHeader:
     return BmpHeader(pixels, num_bytes, width, height, bits, compression)
 
 
-def bmp_size(data: bytes) -> tuple[int, int]:
-    """Return (width, height) of a BMP that a reader can decode.
-
-    Raises:
-        ImageFault: It is none, or its colors would be wrong.
-    """
-    if not has_bmp_header(data):
-        raise ImageFault("not a bmp image, although it starts with 'BM'", "not_an_image")
+def has_odd_masks(data: bytes) -> bool:
+    """Return whether the colors of 32-bit pixels are in another order than decoders assume."""
     header = bmp_header(data)
-    # 32-bit decoders assume this byte order.
-    if header.bits == 32 and header.compression == _BITFIELDS and not _has_bgr_masks(data):
-        raise ImageFault(
-            "the 32-bit bmp image has unusual color masks: re-encode it as png or jpeg",
-            "unsupported_format",
-        )
-    return header.width, abs(header.height)
+    is_masked = header.bits == 32 and header.compression == _BITFIELDS
+    return is_masked and struct.unpack_from("<III", data, 54) != _BGR_MASKS
 
 
 def read_bmp(data: bytes) -> Header:
@@ -102,7 +91,7 @@ def read_bmp(data: bytes) -> Header:
 def _refusal(data: bytes, header: BmpHeader, *, gray: bool) -> str:
     bits, compression = header.bits, header.compression
     plain = (compression == 0 and (bits in (24, 32) or gray)) or (
-        compression == _BITFIELDS and bits == 32 and _has_bgr_masks(data)
+        compression == _BITFIELDS and bits == 32 and not has_odd_masks(data)
     )
     if header.num_bytes >= 40 and plain:
         return ""
@@ -117,8 +106,3 @@ def _refusal(data: bytes, header: BmpHeader, *, gray: bool) -> str:
         f"a BMP of {bits} bits with compression {compression} "
         "(gray, 24 or 32 bits in BGR order are supported)"
     )
-
-
-def _has_bgr_masks(data: bytes) -> bool:
-    """Return whether the masks of 32-bit pixels say the usual order: blue, green, red."""
-    return struct.unpack_from("<III", data, 54) == _BGR_MASKS

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.images.crops import Crop, View
+from shardwright.sizes import check_whole
 
 _FORMATS = ("xyxy", "yxyx_rel")
 # Edges are stored as float32 fractions, so a side of exactly 1 pixel comes out as 0.9999 or 1.0001.
@@ -80,10 +81,8 @@ class Boxes:
             if not isinstance(value, Real) or not 0 <= float(value) <= most or value == math.inf:
                 upto = "" if most == math.inf else f" and at most {most}"
                 raise UsageError(f"Boxes({name}={value!r}) must be a number of at least 0{upto}")
-        if self.max_boxes is not None and not (type(self.max_boxes) is int and self.max_boxes > 0):
-            raise UsageError(
-                f"Boxes(max_boxes={self.max_boxes!r}) must be a whole number above 0, or None"
-            )
+        if self.max_boxes is not None:
+            check_whole("Boxes(max_boxes)", self.max_boxes, 1)
         if isinstance(self.lists, str):
             raise UsageError(f"Boxes(lists={self.lists!r}) must be a list of names")
         if self.lists is not None:

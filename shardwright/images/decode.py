@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
 from shardwright.format.schema import ExampleSchema
+from shardwright.images.bmp import has_odd_masks
 from shardwright.images.crops import Crop, bounds_of
 from shardwright.images.gif import decode_frame, first_frame
-from shardwright.images.headers import read_size
+from shardwright.images.headers import read_header
 from shardwright.images.jpeg import MAX_REDUCTION, decode_jpeg, read_jpeg_header
 from shardwright.images.kinds import check_size, image_format
 from shardwright.images.libraries import cv2
@@ -117,11 +118,15 @@ def _open_file(data: bytes | memoryview, *, fast: bool, deep: bool | None) -> Op
         )
     if kind == "gif":
         return _open_gif(bytes(data))
-    if not kind:
-        found = f"starts with {bytes(data[:8])!r}" if len(data) else "has no bytes"
-        raise ImageFault(f"not a JPEG, PNG, GIF, BMP or WebP image: it {found}", "not_an_image")
     whole = bytes(data)
-    height, width = read_size(kind, whole)
+    info = read_header(whole).info
+    height, width = info.height, info.width
+    check_size(kind, height, width)
+    if kind == "bmp" and has_odd_masks(whole):
+        raise ImageFault(
+            "the 32-bit bmp image has unusual color masks: re-encode it as png or jpeg",
+            "unsupported_format",
+        )
     if kind == "png":
         whole = essential_png(whole)
         if deep is False and png_header(whole).depth == 16:

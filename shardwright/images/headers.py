@@ -1,9 +1,9 @@
-"""Read the header of an image without a decoder: all that a build must know, or a reader's size.
+"""Read the header of an image without a decoder: all that a build must know, and a reader.
 
 These parsers exist because Pillow's Image.open holds the GIL 4 to 40 times as long, 10 times for a
 JPEG (benchmarks/headers.py), which is the whole budget at thousands of images per second. None of
-them scans the pixels in Python. A shard may hold images that a build rejects, so a reader accepts
-more. tests/shardwright/images/test_decode.py compares with what TensorFlow 2.21 rejects.
+them scans the pixels in Python. tests/shardwright/images/test_decode.py compares with what
+TensorFlow 2.21 rejects.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import struct
 from collections.abc import Callable, Mapping
 
 from shardwright.errors import ImageFault
-from shardwright.images.bmp import bmp_size, has_bmp_header, read_bmp
+from shardwright.images.bmp import has_bmp_header, read_bmp
 from shardwright.images.gif import read_gif
 from shardwright.images.jpeg import read_jpeg
-from shardwright.images.kinds import Header, check_size, fault_of_stranger, image_format
-from shardwright.images.png import png_size, read_png
-from shardwright.images.webp import read_webp, webp_size
+from shardwright.images.kinds import Header, fault_of_stranger, image_format
+from shardwright.images.png import read_png
+from shardwright.images.webp import read_webp
 from shardwright.sizes import counted
 
 # They raise IndexError, ValueError or struct.error where a file ends inside what they parse.
@@ -27,12 +27,6 @@ _PARSERS: Mapping[str, Callable[[bytes], Header]] = {
     "gif": read_gif,
     "webp": read_webp,
     "bmp": read_bmp,
-}
-# Of the others, `jpeg` and `gif` find the size on the way to the pixels.
-_SIZES: Mapping[str, Callable[[bytes], tuple[int, int]]] = {
-    "png": png_size,
-    "bmp": bmp_size,
-    "webp": webp_size,
 }
 
 
@@ -59,19 +53,3 @@ def true_format(data: bytes) -> str:
     """Return 'jpeg', 'png', 'gif', 'bmp' or 'webp' by the content, '' for anything else."""
     kind = image_format(data)
     return "" if kind == "bmp" and not has_bmp_header(data) else kind
-
-
-def read_size(kind: str, data: bytes) -> tuple[int, int]:
-    """Return (height, width) of a PNG, BMP or WebP file: it may claim more than fits in memory.
-
-    Raises:
-        ImageFault: The file ends inside its header, or the header is invalid.
-    """
-    try:
-        width, height = _SIZES[kind](data)
-    except (struct.error, IndexError) as error:
-        raise ImageFault(
-            f"the {kind} image ends in its header, after {counted(len(data), 'byte')}", "truncated"
-        ) from error
-    check_size(kind, height, width)
-    return height, width

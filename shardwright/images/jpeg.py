@@ -255,9 +255,13 @@ def _read_unusual(data: bytes, error: ValueError) -> JpegHeader:
             return _read(data)
         except ValueError as another:
             error = another
-    if _ODD_SAMPLING in str(error):
-        return _read_odd(data)
-    raise _fault(error) from error
+    if _ODD_SAMPLING not in str(error):
+        raise _fault(error) from error
+    try:
+        info = read_jpeg(data).info  # other chroma subsampling than the six that turbojpeg knows
+    except (IndexError, struct.error) as cut:
+        raise ImageFault("the jpeg image is damaged or cut short, in its header") from cut
+    return JpegHeader(data, info.height, info.width, "")
 
 
 def _decode(data: bytes | memoryview, options: dict[str, Any]) -> NDArray[np.uint8]:
@@ -336,15 +340,3 @@ def _rgb_of_cmyk(cmyk: NDArray[np.uint8], data: bytes) -> NDArray[np.uint8]:
     # 16 bits: the product of two levels does not fit into 8.
     wide = (cmyk if adobe else ~cmyk).astype(np.uint16)
     return (wide[..., :3] * wide[..., 3:] // 255).astype(np.uint8)
-
-
-def _read_odd(data: bytes) -> JpegHeader:
-    """Read the header of a JPEG with other chroma subsampling than the six that turbojpeg knows."""
-    starts = (start for marker, start, _ in header_segments(data) if marker in FRAMES)
-    try:
-        _, height, width, _ = jpeg_frame(data, next(starts, len(data)))
-    except struct.error as error:
-        raise ImageFault(
-            "the jpeg image is damaged or cut short: it has no frame header"
-        ) from error
-    return JpegHeader(data, height, width, "")

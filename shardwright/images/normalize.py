@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.images.libraries import dtype_name, numpy_dtype
@@ -38,15 +37,6 @@ _DEFAULT_DTYPE = "float32"
 _DTYPES = (_DEFAULT_DTYPE, "bfloat16", "float16")
 
 
-def normalize(
-    images: NDArray[Any], mode: str | MeanStd, *, dtype: object = _DEFAULT_DTYPE
-) -> NDArray[Any]:
-    """Normalize images in NumPy: see `normalizer`. The result is a new array."""
-    _check_mode(mode)
-    made: NDArray[Any] = _normalized(_numpy(), mode, dtype_name(dtype, _DTYPES), images)
-    return made
-
-
 def normalizer(
     mode: str | MeanStd, framework: str, *, dtype: object = _DEFAULT_DTYPE
 ) -> Callable[[Any], Any]:
@@ -69,10 +59,9 @@ def normalizer(
     _check_mode(mode)
     if framework not in _LIBRARIES:
         raise UsageError(f"framework must be one of {', '.join(_LIBRARIES)}, got {framework!r}")
-    name = dtype_name(dtype, _DTYPES)
-    if framework == "numpy":  # picklable, for other processes
-        return functools.partial(normalize, mode=mode, dtype=name)
-    return functools.partial(_normalized, _LIBRARIES[framework](), mode, name)
+    _library(framework)  # imported here, and not with the first batch
+    # Picklable, for other processes.
+    return functools.partial(_normalized, framework, mode, dtype_name(dtype, _DTYPES))
 
 
 def _array(values: MeanStd, shape: tuple[int, ...], images: Any) -> Any:  # noqa: ARG001
@@ -94,8 +83,8 @@ class _Library(NamedTuple):
     constant: Callable[[MeanStd, tuple[int, ...], Any], Any] = _array
 
 
-def _normalized(library: _Library, mode: str | MeanStd, dtype: str, images: Any) -> Any:
-    shape = tuple(images.shape)
+def _normalized(framework: str, mode: str | MeanStd, dtype: str, images: Any) -> Any:
+    library, shape = _library(framework), tuple(images.shape)
     axis = next((axis for axis in (-1, -3) if len(shape) >= -axis and shape[axis] == 3), None)
     if axis is None:
         told = "[..., height, width, 3] or [..., 3, height, width]"
@@ -139,6 +128,11 @@ def _tf() -> _Library:
 
 
 _LIBRARIES = {"numpy": _numpy, "jax": _jax, "torch": _torch, "tf": _tf}
+
+
+@functools.cache
+def _library(framework: str) -> _Library:
+    return _LIBRARIES[framework]()
 
 
 def _check_mode(mode: str | MeanStd) -> None:

@@ -123,18 +123,6 @@ def _of_chunks(data: bytes, is_kept: Callable[[PngChunk], bool]) -> bytes:
     return b"".join(kept) if last == b"IEND" else b""
 
 
-def png_size(data: bytes) -> tuple[int, int]:
-    """Return (width, height) of a PNG, whose header may be damaged.
-
-    Raises:
-        ImageFault: It does not begin with its header.
-    """
-    header = png_header(data)
-    if header.kind != b"IHDR":
-        raise ImageFault("the png image does not begin with its header (IHDR)")
-    return header.width, header.height
-
-
 def read_png(data: bytes) -> Header:
     """Return what a build must know of a PNG. Raises as `read_header`."""
     kind, width, height, depth, color, _, is_valid = png_header(data)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardwright.errors import ImageFault
 from shardwright.images.decode import StoredImage, open_image, power_of_two
 from shardwright.images.jpeg import check_scans, essential_jpeg
-from shardwright.images.kinds import check_size, image_format
+from shardwright.images.kinds import check_size, fault_of_stranger, image_format
 from shardwright.images.libraries import load_library
 from shardwright.images.png import essential_png
 
@@ -61,7 +61,7 @@ def decode_preview(data: bytes, stored: StoredImage, *, partial: bool = False) -
     load_library("PIL.Image")  # outside `try`: a missing library is not a fault of the image
     kind = image_format(data[:16])
     if not kind:
-        raise ImageFault("not a JPEG, PNG, GIF, BMP or WebP image")
+        raise fault_of_stranger(data)
     try:
         return _preview_of_file(data, kind, partial=partial)
     except (ImageFault, MemoryError):

@@ -3,32 +3,29 @@
 It is the libjpeg-turbo that Pillow's wheel brings, with an entropy decoder of its own, and gives
 the pixels of simplejpeg. What it refuses, simplejpeg decodes as a whole, and tells what is wrong.
 
-The extension replaces a function in a structure that libjpeg-turbo does not publish. So it is tried
-in a process of its own the first time that a library is used, and the verdict is kept.
+The extension replaces a function in a structure that libjpeg-turbo does not publish. So each
+process that decodes tries it in another one first, which takes 40 ms.
 """
 
 from __future__ import annotations
 
 import functools
 import glob
-import hashlib
 import importlib
 import importlib.util
 import os
+import subprocess
 import sys
 from base64 import b64decode
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.cache.settings import CacheSettings
-from shardwright.errors import UsageError
 from shardwright.images.crops import Crop
 from shardwright.images.jpeg import JpegHeader, decode_jpeg
 
-OWN, LIBRARY, NONE = "shardwright", "libjpeg-turbo", "none"
+OWN, NONE = "shardwright", "none"
 _EXTENSION = "shardwright.images._region"
 _SPACES = ("YCbCr", "RGB", "Gray")
 _LEAST_SIDE = 6  # libjpeg-turbo has faults in images that are narrower than its filters
@@ -154,24 +151,9 @@ def _paths() -> tuple[str, str] | None:
 
 def _verdict(path: str, library: str) -> str:
     """Return how the extension works with a library, as `part_decoder` says."""
-    key = repr(
-        [(each, os.stat(each).st_size, os.stat(each).st_mtime_ns) for each in (path, library)]
-    )
-    name = f"decoder-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
-    kept = os.path.join(CacheSettings.of().folder, name)
-    with suppress(OSError), open(kept) as file:
-        if (said := file.read()) in (OWN, LIBRARY, NONE):
-            return said
-    import subprocess  # here, because the verdict is seldom missing
-
     command = [sys.executable or "python3", "-I", "-c", _TRIAL, path, library]
     try:
         done = subprocess.run(command, input=_IMAGE, capture_output=True, timeout=_SECONDS)
-        verdict = (done.stdout.decode().split() or [NONE])[-1]
+        return (done.stdout.decode().split() or [NONE])[-1]
     except (OSError, subprocess.SubprocessError):
         return NONE
-    with suppress(OSError, UsageError):
-        os.makedirs(os.path.dirname(kept), 0o700, exist_ok=True)
-        with open(kept, "w") as file:
-            file.write(verdict)
-    return verdict

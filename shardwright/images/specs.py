@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,42 +31,14 @@ _LETTERBOX = "letterbox"
 _MAX_SIDE = 1 << 14  # of a result: a batch of larger images would not fit in memory
 
 
-@runtime_checkable
-class ImageTransform(Protocol):
-    """An image transform. It must be picklable and stateless: many threads call it."""
-
-    @property
-    def shape(self) -> tuple[int | None, int | None, int]:
-        """(height, width, channels) of every result; None where results differ."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of every result."""
-
-    def apply(
-        self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None
-    ) -> NDArray[Any]:
-        """Transform one image.
-
-        Args:
-            data: All stored bytes.
-            stored: Their storage format.
-            draw: The only source of randomness: 0 to 2**64 - 1.
-            out: An array of `shape` and `dtype` for the result, or None for a new one.
-
-        Returns:
-            `out`, or the new array.
-
-        Raises:
-            ImageFault: The bytes cannot be decoded. `out` may be partly written.
-        """
-
-
 class CropImage:
-    """A transform that shows one crop of an image; boxes and masks move with it."""
+    """A transform that shows one crop of an image; boxes and masks move with it.
+
+    Picklable and stateless: many threads call it.
+    """
 
     size: Any  # (height, width), once checked, or None
-    dtype: Any  # of `ImageTransform`
+    dtype: Any  # of every result, a NumPy dtype once checked
     fast: bool = False
     flip: bool = False
     boxes: Any = None  # a `Boxes`, once checked
@@ -84,7 +56,7 @@ class CropImage:
 
     @property
     def shape(self) -> Any:
-        """Of `ImageTransform`."""
+        """(height, width, channels) of every result; None where results differ."""
         return (*(self.size or (None, None)), 3)
 
     def _choose(self, height: int, width: int, draw: int) -> tuple[Crop, bool, Crop | None]:  # noqa: ARG002
@@ -102,10 +74,18 @@ class CropImage:
         out: NDArray[Any] | None,
         show: Callable[[View], None] | None = None,
     ) -> NDArray[Any]:
-        """See `ImageTransform.apply`. If images differ in size, so must `out`.
+        """Transform one image; return `out`, or a new array.
 
         Args:
+            data: All stored bytes.
+            stored: Their storage format.
+            draw: The only source of randomness: 0 to 2**64 - 1.
+            out: An array of `shape` and `dtype` for the result, or None for a new one. If images
+                differ in size, so must `out`.
             show: Called with the part of the image that the result shows, before it is decoded.
+
+        Raises:
+            ImageFault: The bytes cannot be decoded. `out` may be partly written.
         """
         image = open_image(data, stored, fast=self.fast, deep=self.dtype != np.uint8)
         out, view = self._view(image, draw, out)
@@ -305,7 +285,7 @@ class MultiCrop:
         draw: int,
         outs: Sequence[NDArray[Any] | None],
     ) -> list[NDArray[Any]]:
-        """Return the crops of one image: see `ImageTransform.apply`; one of `outs` for each."""
+        """Return the crops of one image: see `CropImage.apply`; one of `outs` for each."""
         fast, deep = (
             all(crop.fast for crop in self.crops),
             any(crop.dtype != np.uint8 for crop in self.crops),
@@ -319,9 +299,7 @@ class MultiCrop:
         return [out for out, _ in shown]
 
 
-def images_by_name(
-    name: str, image: ImageTransform | MultiCrop | None
-) -> dict[str, ImageTransform | None]:
+def images_by_name(name: str, image: CropImage | MultiCrop | None) -> dict[str, CropImage | None]:
     """Return the name and the transform of each array that a batch has of a feature of images."""
     if isinstance(image, MultiCrop):
         return {f"{name}_{number}": crop for number, crop in enumerate(image.crops)}

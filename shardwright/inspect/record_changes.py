@@ -24,7 +24,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.schema import INDEXED, PICTURES, Feature
 from shardwright.format.splits import ShardInfo
 from shardwright.inspect.show import read_record
-from shardwright.reader.selection import for_each_shard
+from shardwright.reader.selection import INDEXES_AT_A_TIME
 from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 
@@ -50,7 +50,8 @@ def read_rows(root: Folder, manifest: Manifest, columns: Sequence[str] = _COLUMN
         return rows.append_column("split", pa.repeat(shard[0].split, len(rows)))
 
     schema = pa.schema([*map(INDEX_SCHEMA.field, columns), ("split", pa.string())])
-    rows = pa.concat_tables([schema.empty_table(), *for_each_shard(manifest.named_shards(), read)])
+    tables = map_reads(read, manifest.named_shards(), INDEXES_AT_A_TIME)
+    rows = pa.concat_tables([schema.empty_table(), *tables])
     if "id" in columns:
         place = rows.schema.get_field_index("id")
         rows = rows.set_column(place, "id", rows["id"].cast(pa.large_string()))

@@ -18,7 +18,7 @@ from shardwright.errors import ImageFault, RecordFault
 from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
 from shardwright.images.decode import StoredImage
-from shardwright.images.specs import CropImage, ImageTransform, MultiCrop
+from shardwright.images.specs import CropImage, MultiCrop
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.encodings import Spec
 from shardwright.reader.places import Places
@@ -91,8 +91,8 @@ class BatchMaker:
 
     records: RecordReader
     columns: ColumnReader
-    image: ImageTransform | MultiCrop | None
-    images: Mapping[str, ImageTransform | None]
+    image: CropImage | MultiCrop | None
+    images: Mapping[str, CropImage | None]
     stored: StoredImage
     names: tuple[str, ...]
     masked: bool
@@ -198,10 +198,8 @@ class BatchMaker:
         draw = int(batch.places.draws[row])
         if isinstance(self.image, MultiCrop):
             made = self.image.apply(data, self.stored, draw, slots)
-        elif isinstance(self.image, CropImage):
-            made = [self.image.apply(data, self.stored, draw, slots[0], move)]
         else:
-            made = [self.image.apply(data, self.stored, draw, slots[0])]
+            made = [self.image.apply(data, self.stored, draw, slots[0], move)]
         for images, slot, pixels in zip(batch.images.values(), slots, made, strict=True):
             if slot is None:
                 images[row] = pixels
@@ -213,7 +211,8 @@ class BatchMaker:
             int(batch.places.shards[row]),
             int(batch.places.rows[row]),
             what,
-            is_undecodable=isinstance(fault, ImageFault),
+            # Its checksum is verified before it is decoded.
+            is_as_built=isinstance(fault, ImageFault),
         )
 
     def _collect(self, batch: PendingBatch) -> Batch:
@@ -246,7 +245,7 @@ class BatchMaker:
 
 
 def _allocate_images(
-    image: ImageTransform | None, num_rows: int, memory: NDArray[np.uint8] | None
+    image: CropImage | None, num_rows: int, memory: NDArray[np.uint8] | None
 ) -> NDArray[Any]:
     """Return an array that TensorFlow and JAX use without a copy.
 
@@ -263,7 +262,7 @@ def _allocate_images(
     return memory[start : start + num_bytes].view(dtype).reshape(shape)
 
 
-def image_spec(image: ImageTransform | None, rows: int | None) -> Spec:
+def image_spec(image: CropImage | None, rows: int | None) -> Spec:
     """Return (shape, dtype) of the images of a batch; objects if their sizes differ."""
     if image is None or None in image.shape:
         return (rows,), np.dtype(object)

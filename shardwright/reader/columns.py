@@ -12,8 +12,8 @@ dict of arrays:
     # {"label": float32 [b, classes], "tags": objects [b, 9]}
     batch = columns.finish(store, kept=mask, pad=False)
 
-- If only the image, the label and its text are requested, `columns.needs_record` is False: `fill`
-  need not be called, and only image bytes need be read. `fill_indexed` then takes the labels.
+- If only the image and the label are requested, `columns.needs_record` is False: `fill` need not be
+  called, and only image bytes need be read. `fill_indexed` then takes the labels.
   Otherwise everything comes from the record, and `fill_indexed` does nothing.
 - `columns.image` is the image feature if requested, else None. Images are not columns: `fill`
   returns the image's bytes as a memoryview of `block`, without a copy, and the engine decodes them
@@ -52,8 +52,6 @@ Features = Sequence[str] | Mapping[str, Encoding | None] | None
 Store = dict[str, npt.NDArray[Any]]
 Batch = dict[str, npt.NDArray[Any] | SparseColumn]
 
-# Whose values the index has: of a text, its label.
-_INDEXED = (Source.LABEL, Source.LABEL_TEXT)
 _KINDS = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 
 
@@ -97,7 +95,6 @@ class ColumnReader:
             requested = [feature for feature, _ in wanted]
             self.objects = ObjectLists(image.boxes, requested, flips=image.flip)
             wanted = self.objects.encodings(wanted)
-        self._class_texts = [name.encode("utf-8", "surrogatepass") for name in schema.class_names]
         self.image = next(
             (feature for feature, _ in wanted if feature.source == Source.IMAGE), None
         )
@@ -109,7 +106,7 @@ class ColumnReader:
             feature.name: encoding.complete(feature, schema.names_of(feature))
             for feature, encoding in others
         }
-        self.needs_record = any(feature.source not in _INDEXED for feature in self.features)
+        self.needs_record = any(feature.source != Source.LABEL for feature in self.features)
         held = (*(self.objects.features if self.objects else ()), *self.masks)
         moved = (*held, self.objects.mask) if self.objects else held
         self.moves = bool(held)
@@ -157,15 +154,9 @@ class ColumnReader:
             if type(encoding) is Encoding and column.dtype == labels.dtype:
                 column[:] = labels
                 continue
-            is_text, texts = feature.source == Source.LABEL_TEXT, self._class_texts
             for row, label in enumerate(labels.tolist()):
                 try:
-                    if is_text and not 0 <= label < len(texts):
-                        raise ExampleFault(
-                            f"feature {feature.name!r} is the name of label {label}, "
-                            f"but there are {counted(len(texts), 'class')}"
-                        )
-                    column[row] = encoding.encode(feature, [texts[label] if is_text else label])
+                    column[row] = encoding.encode(feature, [label])
                 except ExampleFault as fault:
                     faults.setdefault(row, fault)
         return faults

@@ -32,7 +32,6 @@ from shardwright.reader.values import (
     as_text,
     bag_of,
     blank_value,
-    check_count,
     check_kind,
     flatten,
     item_shape,
@@ -42,7 +41,7 @@ from shardwright.reader.values import (
     told_kind,
     value_dtype,
 )
-from shardwright.sizes import counted
+from shardwright.sizes import check_whole, counted
 
 Spec = tuple[tuple[int | None, ...], np.dtype[Any]]
 
@@ -139,15 +138,25 @@ class OneHot(Encoding):
 
     def __post_init__(self) -> None:
         if self.num_classes is not None:
-            check_count(type(self).__name__, "num_classes", self.num_classes)
+            check_whole(f"{type(self).__name__}(num_classes)", self.num_classes, 1)
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        self._check(feature)
+        if self.num_classes:
+            return self
+        if feature.kind in INDEXED and class_names:
+            return replace(self, num_classes=len(class_names))
+        raise UsageError(
+            f"feature {feature.name!r} has no class names: "
+            f"pass {type(self).__name__}(num_classes=...)"
+        )
+
+    def _check(self, feature: Feature) -> None:
         check_kind("OneHot", feature, INTEGERS)
         if feature.stored_shape:
             raise UsageError(
                 f"feature {feature.name!r} is a list, and OneHot takes one integer: use MultiHot"
             )
-        return self if self.num_classes else OneHot(_count_classes("OneHot", feature, class_names))
 
     @property
     def _length(self) -> int:
@@ -190,7 +199,7 @@ class MultiHot(OneHot):
             classes.
     """
 
-    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+    def _check(self, feature: Feature) -> None:
         if feature.kind in BYTE_STRINGS:
             raise UsageError(
                 f"feature {feature.name!r} is text: give it the kind multi_label in the schema of "
@@ -198,22 +207,11 @@ class MultiHot(OneHot):
             )
         if feature.kind != FeatureKind.BAG_OF_WORDS:
             check_kind("MultiHot", feature, INTEGERS)
-        return (
-            self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
-        )
 
     def encode(self, feature: Feature, values: Values) -> Any:
         if feature.kind == FeatureKind.BAG_OF_WORDS:
             return bag_of(feature, values, self._length)[0]
         return OneHot.encode(self, feature, values)
-
-
-def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) -> int:
-    if feature.kind in INDEXED and class_names:
-        return len(class_names)
-    raise UsageError(
-        f"feature {feature.name!r} has no class names: pass {encoding}(num_classes=...)"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +232,7 @@ class Dense(Encoding):
 
     def __post_init__(self) -> None:
         if self.length is not None:
-            check_count("Dense", "length", self.length)
+            check_whole("Dense(length)", self.length, 1)
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
         if feature.kind == FeatureKind.BAG_OF_WORDS:
@@ -253,12 +251,7 @@ class Dense(Encoding):
             raise UsageError(f"feature {feature.name!r} is a list: give Dense(length=...)")
         if self.fill is None or (self.fill == 0 and type(self.fill) is int):
             return replace(self, fill=blank_value(feature))
-        types, rule = _fill_rule(feature)
-        if type(self.fill) not in types or not _fits(self.fill, value_dtype(feature)):
-            raise UsageError(
-                f"feature {feature.name!r} holds {told_kind(feature)} values, "
-                f"so Dense(fill={self.fill!r}) must be {rule}"
-            )
+        _check_fill(feature, self.fill)
         return self
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
@@ -285,20 +278,20 @@ class Dense(Encoding):
         return row
 
 
-def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:
-    """Return the types that `fill` may have for this feature, and their name in messages."""
+def _check_fill(feature: Feature, fill: float | str | bytes) -> None:
+    dtype, blank = value_dtype(feature), blank_value(feature)
     if feature.kind in INTEGERS:
-        return (int,), f"a value of {feature.dtype}" if feature.dtype else "a 64-bit integer"
-    if feature.kind in NUMBERS:
-        return (int, float), "a number"
-    return ((str,), "a string") if feature.kind == FeatureKind.TEXT else ((bytes,), "bytes")
-
-
-def _fits(fill: Any, dtype: np.dtype[Any]) -> bool:
-    if dtype.kind not in "iub":
-        return True
-    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return bool(low <= fill <= high)
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        fits, rule = isinstance(fill, int) and low <= fill <= high, f"a value of {dtype}"
+    elif feature.kind in NUMBERS:
+        fits, rule = isinstance(fill, int | float), "a number"
+    else:
+        fits, rule = isinstance(fill, type(blank)), f"of type {type(blank).__name__}"
+    if not fits:
+        raise UsageError(
+            f"feature {feature.name!r} holds {told_kind(feature)} values, "
+            f"so Dense(fill={fill!r}) must be {rule}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,12 @@ import multiprocessing
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import ChangedError, UsageError
@@ -36,7 +33,6 @@ from shardwright.images.regions import part_decoder
 from shardwright.images.specs import (
     CropImage,
     EvalImage,
-    ImageTransform,
     MultiCrop,
     TrainImage,
     images_by_name,
@@ -50,13 +46,13 @@ from shardwright.reader.order import I64, Order, ShuffledOrder, StoredOrder
 from shardwright.reader.permutation import derive_key
 from shardwright.reader.places import PlaceTable
 from shardwright.reader.record_reader import BadRecord, RecordReader
-from shardwright.reader.sampled_orders import MixedOrder, WeightedOrder
-from shardwright.reader.sampling import ClassSampling, RecordWeights
-from shardwright.reader.selection import Selection, for_each_shard, select_records
+from shardwright.reader.sampled_orders import MixedOrder
+from shardwright.reader.selection import INDEXES_AT_A_TIME, Selection, select_records
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes, labels_of, read_rows
 from shardwright.reader.steps import Step
 from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
 
 _LOG = logging.getLogger("shardwright.reader")
 # Names of numbers that are positions in the image.
@@ -110,11 +106,11 @@ class Engine:
         # If the image and the label are all that is read, the index alone has both, and records
         # need no parsing.
         self._indexes = ShardIndexes(self.corpus.shards, of_images=not self.columns.needs_record)
-        records = self.record_reader(self._indexes)
+        records = RecordReader(self.corpus, self._files, self._indexes)
         # Of `columns`, the mask of padded boxes is none of the schema's.
         asked = options.features or (feature.name for feature in self.corpus.schema.features)
         self._names = tuple(dict.fromkeys([*asked, *self.columns.encodings]))
-        self.images: dict[str, ImageTransform | None] = {}
+        self.images: dict[str, CropImage | None] = {}
         if self.columns.image is not None:
             name = self.columns.image.name
             self.images = images_by_name(name, options.image)
@@ -156,10 +152,6 @@ class Engine:
     @property
     def epoch_size(self) -> int:
         return self.places.order.size
-
-    def record_reader(self, indexes: ShardIndexes) -> RecordReader:
-        """Return a reader of its records' bytes that uses these indexes."""
-        return RecordReader(self.corpus, self._files, indexes, check=self.options.check)
 
     def spec(self, rows: int | None) -> dict[str, Spec]:
         """Return (shape, dtype) of each array of a batch of `rows` rows, by name."""
@@ -257,7 +249,7 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
 
 
 def _with_crops(
-    names: Sequence[str], image: str, crops: Mapping[str, ImageTransform | None]
+    names: Sequence[str], image: str, crops: Mapping[str, CropImage | None]
 ) -> tuple[str, ...]:
     """Return the names of a batch's arrays, with those of the crops in place of their image's."""
     for name in crops:
@@ -327,12 +319,9 @@ def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, wi
     seeds = seeds if len(spans) > 1 else [options.seed]
     orders: list[Order] = []
     for span, mine, seed in zip(spans, sizes, seeds, strict=True):
-        gather = partial(_gather, corpus, selection, span)
-        if isinstance(options.sampling, ClassSampling):
-            labels, names = gather(labels_of, ["label"]), corpus.schema.class_names
+        if options.sampling is not None:
+            labels, names = _labels_of(corpus, selection, span), corpus.schema.class_names
             orders.append(options.sampling._order(labels, mine, class_names=names, seed=seed))
-        elif isinstance(options.sampling, RecordWeights):
-            orders.append(WeightedOrder(gather(options.sampling.weigh, None), mine, seed))
         else:
             orders.append(
                 ShuffledOrder(mine, seed, min(window, len(mine))) if window else StoredOrder(mine)
@@ -342,17 +331,10 @@ def _make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, wi
     return MixedOrder(orders, sizes, list(options.datasets.values()), options.seed)
 
 
-def _gather(
-    corpus: Corpus,
-    selection: Selection,
-    span: range,
-    work: Callable[[pa.Table], NDArray[Any]],
-    columns: list[str] | None,
-) -> NDArray[Any]:
-    """Return `work(rows)` of the selected records' index rows, joined over all shards."""
+def _labels_of(corpus: Corpus, selection: Selection, span: range) -> NDArray[np.int32]:
+    """Return the labels of the selected records, int32 [records], joined over all shards."""
 
-    def work_on(number: int) -> NDArray[Any]:
-        rows = read_rows(corpus.shards[number], columns)
-        return work(rows.take(pa.array(selection.rows_of(number))))
+    def read_labels(number: int) -> NDArray[np.int32]:
+        return labels_of(read_rows(corpus.shards[number], ["label"]))[selection.rows_of(number)]
 
-    return np.concatenate(for_each_shard(list(span), work_on))
+    return np.concatenate(list(map_reads(read_labels, span, INDEXES_AT_A_TIME)))

@@ -15,13 +15,12 @@ from shardwright.reader.encodings import Bags
 from shardwright.reader.engine import Engine
 from shardwright.reader.options import ReaderOptions
 from shardwright.reader.steps import Remainder
-from shardwright.sizes import counted
 
 Example = dict[str, Any]
 
 
 class ExampleSource:
-    """A dataset as a sequence of examples in stored order: `len(source)`, `source[number]`.
+    """A dataset as examples by number, in stored order.
 
     An example is one row of a batch, as a dict by feature name: the image uint8 [height, width, 3]
     as `image` says, or its bytes; numbers as NumPy scalars, text as str, bytes as bytes, lists as
@@ -78,27 +77,13 @@ class ExampleSource:
     def __repr__(self) -> str:
         """Return equal text for equal examples: Grain compares it when it restores a checkpoint."""
         options = self.options
-        names = (
-            ", ".join(f"{name}={encoding}" for name, encoding in (options.features or {}).items())
-            or "all"
-        )
         return (
-            f"ExampleSource({self.fingerprint}, {counted(len(self), 'record')}, "
-            f"image={options.image}, features=({names}), seed={options.seed})"
+            f"ExampleSource({self._fingerprint}, image={options.image}, "
+            f"features={options.features}, seed={options.seed})"
         )
 
     def __len__(self) -> int:
         return self._engine_here().epoch_size
-
-    def __getitem__(self, number: SupportsIndex) -> Example:
-        """Return one example.
-
-        Raises:
-            IndexError: The number is out of range.
-            BadExampleError: The record is damaged.
-            StorageError: The shard or its index cannot be read.
-        """
-        return self.examples([number])[0]
 
     def examples(
         self, numbers: Sequence[SupportsIndex], *, epoch: int | Sequence[int] = 0
@@ -110,7 +95,9 @@ class ExampleSource:
             epoch: That of their augmentation, or one for each.
 
         Raises:
-            IndexError, BadExampleError, StorageError: As `source[number]`.
+            IndexError: A number is out of range.
+            BadExampleError: A record is damaged.
+            StorageError: A shard or its index cannot be read.
         """
         engine = self._engine_here()
         known = np.array([self._check(number) for number in numbers], np.int64)
@@ -121,16 +108,8 @@ class ExampleSource:
         return [{name: column[row] for name, column in batch.items()} for row in range(len(known))]
 
     def use_threads(self, threads: int) -> None:
-        """Set the number of threads that `examples` uses in this process from now on."""
-        self.options = replace(self.options, threads=threads)
-        # A pool cannot change its size, so the dataset is opened again.
-        if self._owner != os.getpid() or self._engine.threads != threads:
-            self._open()
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of the records that are read."""
-        return self._fingerprint
+        """Set the number of threads of `examples` in this process, before it is called first."""
+        self._engine_here().threads = threads
 
     def _check(self, number: SupportsIndex) -> int:
         index, size = operator.index(number), len(self)

@@ -12,11 +12,12 @@ import numpy as np
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.versions import LATEST, VersionKey
-from shardwright.images.specs import ImageTransform, MultiCrop
+from shardwright.images.specs import CropImage, MultiCrop
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
-from shardwright.reader.steps import Remainder, check_whole
+from shardwright.reader.steps import Remainder
+from shardwright.sizes import check_whole
 from shardwright.storage.options import StorageOptions
 
 # Of a process by default: on 16 cores, 8 threads decode more than 16, which wait for its lock.
@@ -51,13 +52,12 @@ class ReaderOptions:
     host_count: int
     shuffle: bool
     seed: int
-    image: ImageTransform | MultiCrop | None
+    image: CropImage | MultiCrop | None
     features: Features | None
     epochs: int | None
     window: int | None
     where: Condition | None
     sampling: Sampling | None
-    check: bool
     max_bad_records: int
     threads: int | None
     processes: int | None
@@ -94,7 +94,7 @@ class ReaderOptions:
         if self.sampling is not None and not isinstance(self.sampling, Sampling):
             raise UsageError(
                 f"sampling={self.sampling!r} must be sw.ClassBalanced(), sw.ClassWeights(...), "
-                "sw.RecordWeights(...), or None"
+                "or None"
             )
 
     @property

@@ -13,8 +13,7 @@ from shardwright.errors import UsageError
 from shardwright.extras import import_trainer
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.versions import LATEST, VersionKey
-from shardwright.images.regions import part_decoder
-from shardwright.images.specs import ImageTransform, MultiCrop
+from shardwright.images.specs import CropImage, MultiCrop
 from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import Batch
 from shardwright.reader.corpus import DatasetSource
@@ -22,6 +21,7 @@ from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.engine import Engine
 from shardwright.reader.hosts import check_hosts
 from shardwright.reader.iteration import BatchIterator
+from shardwright.reader.look_ahead import LookAhead
 from shardwright.reader.options import (
     ReaderOptions,
     batch_size_of,
@@ -87,11 +87,9 @@ class Reader:
             when shuffled or sampled), "keep" it as a smaller batch (default otherwise), "pad" the
             batch and add `mask`, bool [rows], True for records, or "carry" it into the next epoch.
         window: Number of shards shuffled together; None for all if local, 16 if remote.
-        where: Read only the records whose index row matches: an Arrow expression such as
-            `pc.field("width") >= 224`, or a function from index rows (pyarrow.Table) to bool
-            [rows]. No image is read for it.
-        sampling: `ClassBalanced`, `ClassWeights` or `RecordWeights`.
-        check: Verify the checksum of everything that is read.
+        where: Read only the records whose index row matches an Arrow expression, such as
+            `pc.field("width") >= 224`. No image is read for it.
+        sampling: `ClassBalanced` or `ClassWeights`.
         max_bad_records: Number of damaged records to skip; one more raises. See `bad_records`.
         threads: Decoding threads, of each process; None for one per core, at most 8 (more wait for
             the interpreter's lock), or for 1 if no images are decoded.
@@ -126,7 +124,7 @@ class Reader:
         host_count: int = 1,
         shuffle: bool = False,
         seed: int = 0,
-        image: ImageTransform | MultiCrop | None = None,
+        image: CropImage | MultiCrop | None = None,
         features: Sequence[str] | Mapping[str, Encoding | None] | None = None,
         epochs: int | None = None,
         state: Mapping[str, Any] | None = None,
@@ -134,7 +132,6 @@ class Reader:
         window: int | None = None,
         where: Condition | None = None,
         sampling: Sampling | None = None,
-        check: bool = True,
         max_bad_records: int = 0,
         threads: int | None = None,
         processes: int | None = None,
@@ -159,7 +156,6 @@ class Reader:
             window=window,
             where=where,
             sampling=sampling,
-            check=check,
             max_bad_records=max_bad_records,
             threads=threads,
             processes=processes,
@@ -209,8 +205,7 @@ class Reader:
 
     def __repr__(self) -> str:
         address, size = " + ".join(self.options.datasets), counted(self.num_records, "record")
-        decoder = f", JPEG parts: {part_decoder()}" if self.options.image is not None else ""
-        return f"<Reader of {address} {self.options.split}: {size}, at {self.position:,}{decoder}>"
+        return f"<Reader of {address} {self.options.split}: {size}, at {self.position:,}>"
 
     def __enter__(self) -> Reader:
         return self
@@ -233,9 +228,12 @@ class Reader:
         return self._passes.begin(is_ahead=is_ahead)
 
     def _iterate(self, of: Pass) -> BatchIterator:
-        iterator = BatchIterator(self.engine, self.steps, of, self.batches_ahead, self._note)
+        iterator = BatchIterator(self._look_ahead(), of)
         self._iterators.add(iterator)
         return iterator
+
+    def _look_ahead(self) -> LookAhead:
+        return LookAhead(self.engine, self.steps, self.batches_ahead, self._note)
 
     def __len__(self) -> int:
         """Return the number of batches in the next pass: fewer if it begins in the middle.

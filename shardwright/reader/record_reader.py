@@ -74,16 +74,12 @@ class RecordReader:
         corpus: The shards.
         files: Their files.
         indexes: Their spans, of images or of whole records.
-        check: Verify checksums.
     """
 
-    def __init__(
-        self, corpus: Corpus, files: ShardFiles, indexes: ShardIndexes, *, check: bool
-    ) -> None:
+    def __init__(self, corpus: Corpus, files: ShardFiles, indexes: ShardIndexes) -> None:
         self._corpus = corpus
         self._files = files
         self.indexes = indexes
-        self._check = check
 
     def shard_ref(self, shard: int) -> ShardRef:
         """Return a shard by its number."""
@@ -102,7 +98,7 @@ class RecordReader:
         data = self._read(shard, offset, length)
         # Of an image alone there is no frame to check: its checksum in the index covers all that
         # was read.
-        if self._check and google_crc32c.value(data) != spans.crcs[row]:
+        if google_crc32c.value(data) != spans.crcs[row]:
             raise RecordFault(offset, "the checksum of the image bytes does not match the index")
         return data
 
@@ -119,39 +115,23 @@ class RecordReader:
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
         frame = self._read(shard, offset, length)
-        if self._check:
-            # The frame's own checksum tells that the record is sound; that of the index, that it is
-            # this record.
-            check_frame(frame, offset, int(spans.crcs[row]))
+        # The frame's own checksum tells that the record is sound; that of the index, that it is
+        # this record.
+        check_frame(frame, offset, int(spans.crcs[row]))
         return frame, HEADER_BYTES, length - FOOTER_BYTES
 
-    def describe(
-        self, shard: int, row: int, what: str, *, is_undecodable: bool = False
-    ) -> BadRecord:
+    def describe(self, shard: int, row: int, what: str, *, is_as_built: bool = False) -> BadRecord:
         """Return a record as a `BadRecord`, with its shard's path, its offset and its id.
 
         Args:
             shard: The shard's number.
             row: Its row.
             what: What is wrong with it.
-            is_undecodable: Its image does not decode: its checksum then tells since when.
+            is_as_built: As of `BadRecord`.
         """
         ref, offset = self.shard_ref(shard), int(self.indexes[shard].offsets[row])
         image_id = read_rows(ref, ["id"])["id"][row].as_py()
-        is_as_built = is_undecodable and self._is_as_built(shard, row)
         return BadRecord(ref.uri, row, offset, what, image_id, is_as_built)
-
-    def _is_as_built(self, shard: int, row: int) -> bool:
-        """Return whether a record has its checksum, also for a reader that verifies none."""
-        # With `check=False` a damaged image reaches the decoder: its message alone does not tell
-        # whether the image was bad already when the dataset was built.
-        checked = RecordReader(self._corpus, self._files, self.indexes, check=True)
-        of_images = self.indexes[shard].labels is not None
-        try:
-            (checked.read_image if of_images else checked.read_record)(shard, row)
-        except RecordFault:
-            return False
-        return True
 
     def _read(self, shard: int, offset: int, length: int) -> bytes:
         """Return a part of a shard. Raises as `read_record`."""
@@ -176,18 +156,16 @@ class RecordReader:
         return data
 
 
-def add_bad_records(
-    known: list[BadRecord], bad: list[BadRecord], most: int, num_records: int | None = None
-) -> list[BadRecord]:
+def add_bad_records(known: list[BadRecord], bad: list[BadRecord], most: int) -> list[BadRecord]:
     """Return the known records and the new ones of `bad`.
 
     Raises:
-        BadRecordError: They are more than `most`, or all of `num_records`.
+        BadRecordError: They are more than `most`.
     """
     if not bad:
         return known
     # A batch may draw a record more than once, and `known` may have it from an earlier epoch.
     found = list(dict.fromkeys([*known, *bad]))
-    if len(found) > most or (num_records is not None and len(found) >= num_records):
+    if len(found) > most:
         raise BadRecordError(str(bad[0]), len(found), most, bad[0].is_as_built)
     return found

@@ -1,4 +1,4 @@
-"""Draw some records more often than others: by class, by dataset, or by the record's weight.
+"""Draw some records more often than others: by class, or by dataset.
 
 Groups (classes, or mixed datasets) share the places of the whole run in blocks. Each block has the
 same whole number of slots for each group; a keyed permutation of the block decides which places
@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from shardwright.errors import UsageError
 from shardwright.reader.order import I64, Order
 from shardwright.reader.permutation import derive_key, derive_keys, permute
-from shardwright.sizes import counted
 
-SLOT_ORDER, MEMBER_ORDER, RECORD_DRAW = 4, 5, 6  # purposes of keys, after `order` and `places`
+SLOT_ORDER, MEMBER_ORDER = 4, 5  # purposes of keys, after `order` and `places`
 
 _TOLERANCE = 1e-3  # relative error of a group's share
 _BLOCK_SIZES = (64, 8192)  # block lengths to try; if none fits, the rarest group decides
@@ -200,42 +199,6 @@ class MixedOrder(_AnyShard):
             inner, rows[chosen] = order.locate(*np.divmod(draws[chosen], order.size))
             shards[chosen] = inner + self.first_shards[number]
         return shards, rows
-
-
-class WeightedOrder(_AnyShard):
-    """Records by weight, drawn independently at each place. Takes 8 bytes a record.
-
-    Args:
-        weights: At least 0, shard after shard, [records].
-        sizes: Selected records of each shard, [shards].
-        seed: Seed of the draws.
-
-    Raises:
-        UsageError: No weight is above 0.
-    """
-
-    def __init__(self, weights: NDArray[np.float64], sizes: I64, seed: int) -> None:
-        super().__init__(sizes)
-        largest = weights.max(initial=0.0)
-        if not largest > 0:
-            raise UsageError(
-                f"RecordWeights gave all {counted(len(weights), 'record')} weight 0: "
-                "at least one must be above 0"
-            )
-        # Cumulative, [records]; divided, so that the sums neither overflow nor underflow.
-        self.ends = np.cumsum(weights / largest)
-        self.seed = seed
-        self.fingerprint = _digest(self.ends)
-
-    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
-        keys = derive_keys(
-            derive_key(self.seed, RECORD_DRAW), (epochs * self.size + places).astype(np.uint64)
-        )
-        # In [0, 1 - 2**-53], so that the product stays below the last end: a float64 holds 53 bits,
-        # and all 64 could round to 1.0, behind the last record.
-        fractions = (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
-        # side="right" skips records of weight 0.
-        return self._find(np.searchsorted(self.ends, fractions * self.ends[-1], side="right"))
 
 
 def _digest(*parts: NDArray[np.generic] | bytes) -> bytes:

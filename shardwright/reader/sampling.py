@@ -1,16 +1,15 @@
-"""Options for `sampling=`: which records to draw more often. `sampled_orders` implements them."""
+"""Options for `sampling=`: which classes to draw more often. `sampled_orders` implements them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.reader.order import I64
@@ -21,11 +20,7 @@ _SHOWN = 5  # names in a message
 
 
 class Sampling:
-    """The base class of `sampling=`: `ClassBalanced`, `ClassWeights` or `RecordWeights`."""
-
-
-class ClassSampling(Sampling):
-    """A sampling that depends on labels only."""
+    """The base class of `sampling=`: `ClassBalanced` or `ClassWeights`."""
 
     def weigh(self, counts: I64, class_names: Sequence[str]) -> dict[int, float]:
         """Return label -> weight above 0, for classes with records.
@@ -63,7 +58,7 @@ class ClassSampling(Sampling):
 
 
 @dataclass(frozen=True)
-class ClassBalanced(ClassSampling):
+class ClassBalanced(Sampling):
     """A sampling that draws every class equally often, so records of rare classes repeat sooner.
 
     The records of a class come in turn, in another order each pass, give or take one block of
@@ -76,7 +71,7 @@ class ClassBalanced(ClassSampling):
 
 
 @dataclass(frozen=True)
-class ClassWeights(ClassSampling):
+class ClassWeights(Sampling):
     """A sampling that draws classes by weight, whatever the number of their records.
 
     With weights 2 and 1, two draws in three are of the first class.
@@ -140,49 +135,6 @@ def _floats(weights: Mapping[Any, Any]) -> dict[Any, float]:
     if not any(weights.values()):
         raise UsageError("ClassWeights: at least one weight must be above 0")
     return {name: float(weight) for name, weight in weights.items()}
-
-
-@dataclass(frozen=True)
-class RecordWeights(Sampling):
-    """A sampling that draws records with replacement, in proportion to their weights.
-
-    Args:
-        weigh_rows: A function from a shard's index rows (pyarrow.Table [rows], columns as in
-            `shardwright.format.index.INDEX_SCHEMA`) to weights of at least 0, [rows]. Called once
-            per shard when a reader opens, from several threads. Define it at the top level of a
-            module to pickle the reader.
-    """
-
-    # Not in the repr: a function's repr has its memory address.
-    weigh_rows: Callable[[pa.Table], ArrayLike] = field(repr=False)
-
-    def __post_init__(self) -> None:
-        if not callable(self.weigh_rows):
-            raise UsageError(
-                f"RecordWeights({self.weigh_rows!r}) must be a function from index rows to weights"
-            )
-
-    def weigh(self, rows: pa.Table) -> NDArray[np.float64]:
-        """Return the weights of index rows, float64 [rows].
-
-        Raises:
-            UsageError: The function returned something else.
-        """
-        given = np.asarray(self.weigh_rows(rows))
-        if given.shape != (len(rows),) or given.dtype.kind not in "buif":
-            raise UsageError(
-                f"RecordWeights: the function returned {given.dtype} {list(given.shape)} "
-                f"for {len(rows)} index rows; it must return one number per row"
-            )
-        weights = given.astype(np.float64)
-        # Written as what is right, so that NaN, which compares as false, is wrong.
-        wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
-        if len(wrong):
-            raise UsageError(
-                f"RecordWeights: the function returned {weights[wrong[0]]} for record "
-                f"{rows['id'][int(wrong[0])].as_py()!r}; weights must be finite and at least 0"
-            )
-        return weights
 
 
 def _show(names: Sequence[Any]) -> str:

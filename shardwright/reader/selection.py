@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +12,6 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardwright.errors import StorageError, UsageError
-from shardwright.images.signals import SIGNALS
 from shardwright.images.signals_file import read_signals
 from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.order import I64
@@ -22,13 +19,11 @@ from shardwright.reader.shard_index import read_rows
 from shardwright.sizes import counted
 from shardwright.storage.reads import map_reads
 
-_AT_A_TIME = 32  # indexes that are read at the same time
-_Shard = TypeVar("_Shard")
-_Result = TypeVar("_Result")
+INDEXES_AT_A_TIME = 32  # reading one is mostly I/O
+_ROW = "__row"
 
-# A condition on index rows: an Arrow expression such as pc.field("width") >= 224, or a function
-# from rows to bool [rows].
-Condition: TypeAlias = pc.Expression | Callable[[pa.Table], Any]
+# A condition on index rows, such as pc.field("width") >= 224.
+Condition: TypeAlias = pc.Expression
 
 
 @dataclass(frozen=True)
@@ -89,69 +84,45 @@ def select_records(corpus: Corpus, where: Condition | None) -> Selection:
         StorageError: An index cannot be read.
     """
     first_rows = np.array([shard.first_row for shard in corpus.shards], np.int64)
-    if where is not None and not callable(where) and not isinstance(where, pc.Expression):
-        raise UsageError(
-            f'where={where!r} must be an Arrow expression, such as pc.field("width") >= 224, '
-            "or a function of the index rows"
-        )
     if where is None:
         rows = tuple(shard.rows for shard in corpus.shards) if corpus.has_removed else None
         return Selection(corpus.sizes, first_rows, rows)
-    kept = tuple(for_each_shard(corpus.shards, lambda shard: _keep(shard, where)))
+    if not isinstance(where, pc.Expression):
+        raise UsageError(
+            f'where={where!r} must be an Arrow expression, such as pc.field("width") >= 224 or '
+            'pc.field("id").isin(ids)'
+        )
+    kept = tuple(map_reads(lambda each: _keep(each, where), corpus.shards, INDEXES_AT_A_TIME))
     sizes = np.array([len(rows) for rows in kept], np.int64)
     if not sizes.sum():
         raise UsageError(f"where={where} keeps none of {counted(corpus.num_records, 'record')}")
     return Selection(sizes, first_rows, kept, has_condition=True)
 
 
-def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) -> list[_Result]:
-    """Return `work(shard)` of each shard, in order. Threaded: reading an index is mostly I/O."""
-    return list(map_reads(work, shards, _AT_A_TIME))
-
-
 def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:
+    """Return the rows of a shard's file that match the condition."""
     # All columns: only the condition knows which it needs.
-    rows = with_signals(shard, read_rows(shard, None))
-    if shard.rows is not None:
-        # Of a dataset that has grown, a condition must not see rows that are no longer in it.
-        return shard.rows[_evaluate(rows.take(shard.rows), where)]
-    mask = _evaluate(rows.slice(shard.first_row, shard.num_rows), where)
-    return (np.flatnonzero(mask) + shard.first_row).astype(np.uint32)
-
-
-def _evaluate(rows: pa.Table, where: Condition) -> NDArray[np.bool_]:
-    if isinstance(where, pc.Expression):
-        # Arrow filters by an expression but does not return its mask: number the rows to find it.
-        numbered = rows.append_column("__row", pa.array(np.arange(len(rows))))
-        try:
-            kept = numbered.filter(where)["__row"].to_numpy()
-        except (pa.ArrowException, KeyError) as error:
-            columns = ", ".join(rows.column_names)
-            raise UsageError(
-                f"where={where} cannot be evaluated on the index, "
-                f"which has the columns {columns}{advice_for(rows, str(where))}: {error}"
-            ) from error
-        mask = np.zeros(len(rows), np.bool_)
-        mask[kept] = True
-        return mask
+    rows = _with_signals(shard, read_rows(shard, None))
+    # Numbered, because Arrow filters by an expression but does not return its mask.
+    numbered = rows.append_column(_ROW, pa.array(np.arange(len(rows), dtype=np.uint32)))
+    # Of a dataset that has grown, a condition must not see rows that are no longer in it.
+    mine = (
+        numbered.slice(shard.first_row, shard.num_rows)
+        if shard.rows is None
+        else numbered.take(shard.rows)
+    )
     try:
-        mask = np.asarray(where(rows))
-    # A function is the user's: only a missing column of signals gets an explanation, other errors
-    # pass.
-    except KeyError as error:
-        advice = advice_for(rows, str(error))
-        if not advice:
-            raise
-        raise UsageError(f"where= fails on the index rows{advice}: {error}") from error
-    if mask.dtype != np.bool_ or mask.shape != (len(rows),):
+        kept: NDArray[np.uint32] = mine.filter(where)[_ROW].to_numpy()
+    except pa.ArrowException as error:
+        columns = ", ".join(rows.column_names)
         raise UsageError(
-            f"where= returned {mask.dtype} {list(mask.shape)} for {len(rows)} index rows: "
-            "it must return one bool per row"
-        )
-    return mask
+            f"where={where} cannot be evaluated on the index, which has the columns {columns} "
+            f"(for those of signals, build the dataset with --signals): {error}"
+        ) from error
+    return kept
 
 
-def with_signals(shard: ShardRef, rows: pa.Table) -> pa.Table:
+def _with_signals(shard: ShardRef, rows: pa.Table) -> pa.Table:
     """Return a shard's index rows with the columns of its signals, if the dataset has them.
 
     Raises:
@@ -171,13 +142,3 @@ def with_signals(shard: ShardRef, rows: pa.Table) -> pa.Table:
         if name not in rows.column_names:
             rows = rows.append_column(signals.schema.field(name), signals[name])
     return rows
-
-
-def advice_for(rows: pa.Table, condition: str) -> str:
-    """Return the fix if a condition names signals that the rows do not have, else ""."""
-    names = [signal.name for signal in SIGNALS]
-    named = [name for name in names if re.search(rf"\b{name}\b", condition)]
-    missing = [name for name in named if name not in rows.column_names]
-    if not missing:
-        return ""
-    return f"; it has no {missing[0]}: build the dataset with --signals"

@@ -17,7 +17,7 @@ from typing import SupportsIndex
 import numpy as np
 
 from shardwright.errors import UsageError
-from shardwright.sizes import counted
+from shardwright.sizes import check_whole, counted
 
 NO_END = 1 << 62  # more places than any training takes
 Bounds = tuple[int, int | None]  # positions [start, stop) of a pass; stop is None for no end
@@ -75,14 +75,11 @@ class Steps:
     epochs: int | None = None
 
     def __post_init__(self) -> None:
-        check_whole("epoch_size", self.epoch_size, 1)
         check_whole("global_batch_size", self.global_batch_size, 1)
         check_whole("host_count", self.host_count, 1)
         check_whole("host_index", self.host_index, 0)
         if self.epochs is not None:
             check_whole("epochs", self.epochs, 1)
-        if self.remainder not in list(Remainder):
-            raise UsageError(f"remainder={self.remainder!r} must be one of {', '.join(Remainder)}")
         if self.host_index >= self.host_count:
             raise UsageError(
                 f"host_index={self.host_index} must be below host_count={self.host_count}: "
@@ -251,10 +248,3 @@ def checked_position(position: SupportsIndex) -> int:
             "state()['position'] gave"
         )
     return number
-
-
-def check_whole(name: str, value: object, least: int) -> None:
-    """Raise `UsageError` if the argument `name` is not a whole number of at least `least`."""
-    # `type`, because True is an int, and a NumPy integer is not JSON for `state()`.
-    if type(value) is not int or value < least:
-        raise UsageError(f"{name}={value!r} must be a whole number, at least {least}")

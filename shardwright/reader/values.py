@@ -40,12 +40,6 @@ class SparseColumn:
     values: npt.NDArray[Any]
     dense_shape: tuple[int, int]
 
-    def to_dense(self) -> npt.NDArray[Any]:
-        """Return an array of `dense_shape`."""
-        dense = np.zeros(self.dense_shape, self.values.dtype)
-        dense[tuple(self.indices.T)] = self.values
-        return dense
-
 
 def value_dtype(feature: Feature) -> np.dtype[Any]:
     """Return the declared dtype of numbers, else int64 or float32; object for text and bytes."""
@@ -155,9 +149,3 @@ def check_kind(encoding: str, feature: Feature, kinds: Sequence[FeatureKind]) ->
             f"feature {feature.name!r} holds {told_kind(feature)} values, "
             f"and {encoding} takes {wanted}"
         )
-
-
-def check_count(encoding: str, argument: str, value: object) -> None:
-    """Raise `UsageError` if an encoding's argument is not a whole number above 0."""
-    if type(value) is not int or value < 1:
-        raise UsageError(f"{encoding}({argument}={value!r}) must be a whole number above 0")

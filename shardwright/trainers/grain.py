@@ -128,7 +128,6 @@ class GrainExamples(grain.MapDataset[Example]):
         self._length = len(self._source)
         is_random = isinstance(reader.options.image, TrainImage | MultiCrop)
         self._read = np.zeros(self._length * is_random, np.bool_)  # as records of the first epoch
-        self._has_warned = False
 
     def __len__(self) -> int:
         return self._length
@@ -143,13 +142,14 @@ class GrainExamples(grain.MapDataset[Example]):
         epochs = [max(int(index) // self._length, 0) for index in indices]
         if self._read.size:
             first = [number for number, epoch in zip(numbers, epochs, strict=True) if not epoch]
-            if self._read[first].any() and not self._has_warned:
-                self._has_warned = True
+            if self._read[first].any():
+                self._read = np.zeros(0, np.bool_)  # once is enough
                 _LOG.warning(
                     "records come again with the crops of the first epoch: Grain does not tell a "
                     "source the epoch, so use reader.grain_source() itself, with its repeat()"
                 )
-            self._read[first] = True
+            else:
+                self._read[first] = True
         return self._source.examples(numbers, epoch=epochs)
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from shardwright.errors import UsageError
 from shardwright.reader.batches import Batch
 from shardwright.reader.reader import Reader
 from shardwright.reader.state import Pass
+from shardwright.sizes import check_whole
 
 
 class JaxBatches:
@@ -44,10 +45,7 @@ class JaxBatches:
     def __init__(
         self, reader: Reader, sharding: jax.sharding.Sharding | None, *, ahead: int = 1
     ) -> None:
-        if type(ahead) is not int or ahead < 0:
-            raise UsageError(
-                f"ahead={ahead!r} must be a whole number, at least 0: batches prefetched to devices"
-            )
+        check_whole("ahead", ahead, 0)
         self._reader = reader
         self._sharding = sharding
         self._ahead = ahead

@@ -14,7 +14,6 @@ from shardwright.errors import UsageError
 from shardwright.reader.reader import Reader
 from shardwright.reader.state import Pass
 from shardwright.storage.folder import Folder
-from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 
 _LOG = logging.getLogger("shardwright.reader")
@@ -193,7 +192,7 @@ class _Batches(keras.utils.PyDataset):
         super().__init__()
         self._reader = reader
         self._names = names
-        self._batches = LookAhead(reader)
+        self._batches = reader._look_ahead()
         self._is_new = True  # the next pass is still to be begun
         self._pass: Pass | None = None
         self._num_asked = 0  # in this pass

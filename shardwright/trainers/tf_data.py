@@ -25,7 +25,7 @@ from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.images.masks import mask_dtype
-from shardwright.images.specs import CropImage, DecodedImage, ImageTransform, MultiCrop
+from shardwright.images.specs import CropImage, DecodedImage, MultiCrop
 from shardwright.python_errors import PythonErrors
 from shardwright.reader.batches import MASK, Batch
 from shardwright.reader.encodings import Bags
@@ -35,7 +35,6 @@ from shardwright.reader.state import Pass
 from shardwright.reader.steps import NO_END
 from shardwright.reader.subsets import parse_split
 from shardwright.reader.values import as_bytes, item_shape, value_dtype
-from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 from shardwright.trainers.tf_epochs import epoch_of, epoch_tokens
 
@@ -51,7 +50,7 @@ def load(
     split: str = "train",
     *,
     batch_size: int | None = None,
-    image: ImageTransform | MultiCrop | None = None,
+    image: CropImage | MultiCrop | None = None,
     image_size: tuple[int, int] | None = None,
     as_supervised: bool = False,
     features: Sequence[str] | None = None,
@@ -91,10 +90,8 @@ def load(
     """
     if not isinstance(dataset, (str, os.PathLike)):
         raise UsageError("load reads one dataset: mix several by sw.Reader({...}).tf_data()")
-    if image_size is not None and not decode:
-        raise UsageError("image_size resizes decoded images: leave it out with decode=False")
-    if image is not None and (image_size is not None or not decode):
-        raise UsageError(f"image={image} decodes images: leave image_size= and decode=False out")
+    if [image is None, image_size is None, decode].count(False) > 1:
+        raise UsageError("image=, image_size= and decode=False are three ways: give one of them")
     # Only the second reader needs what these read of the index.
     filters = {name: options.pop(name, None) for name in ("where", "sampling")}
     opened = Reader(
@@ -256,7 +253,7 @@ class _Calls:
         self._reader = reader
         self._columns = columns
         self._dtypes = [dtype for column in columns.values() for dtype in column.dtypes]
-        self._batches = LookAhead(reader)
+        self._batches = reader._look_ahead()
         self._passes: dict[int, Pass] = {}  # those begun here, by their starts
         self._first = reader._passes.next_start
         whole = reader.steps.count_steps(0)

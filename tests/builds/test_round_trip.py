@@ -134,9 +134,10 @@ def stored_form(dataset: sw.Dataset, feature: Feature, value: Any, image_root: P
 
 def plain(value: Any) -> Any:
     """Return arrays and tensors as lists, texts as bytes."""
-    if isinstance(value, (tf.SparseTensor, SparseColumn)):
-        sparse = isinstance(value, SparseColumn)
-        value = value.to_dense() if sparse else tf.sparse.to_dense(value)
+    if isinstance(value, SparseColumn):
+        value = tf.SparseTensor(value.indices, value.values, value.dense_shape)
+    if isinstance(value, tf.SparseTensor):
+        value = tf.sparse.to_dense(value)
     if isinstance(value, tf.RaggedTensor):
         return value.to_list()
     value = value.numpy() if tf.is_tensor(value) else value

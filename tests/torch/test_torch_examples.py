@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
 import shardwright as sw
@@ -49,6 +49,26 @@ def test_every_kind_of_feature(pictures: str) -> None:
     assert example["boxes"].tolist() == ([number] * (number % 3) + [0, 0, 0])[:3]
     assert example["tags"] == [f"tag{tag}".encode() for tag in range(number % 4)]
     assert example["image"].startswith(b"\x89PNG")
+
+
+class ThreadCounts(Dataset[int]):
+    """The number of threads that decode each example."""
+
+    def __init__(self, examples: Any) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, number: int) -> int:
+        self.examples[number]
+        return int(self.examples._source._engine.threads)
+
+
+def test_workers_share_the_threads_in_every_batch(pictures: str) -> None:
+    examples = read(pictures, image=CENTER, threads=4).torch(map_style=True)
+    loader = DataLoader(ThreadCounts(examples), 4, num_workers=2)
+    assert {count for batch in loader for count in batch.tolist()} == {2}
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,7 @@ from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import cached_datasets as noise
-from tests.support.cached_datasets import (
-    NAMES,
-    at,
-    behind,
-    content,
-    downloads,
-    put_dataset,
-    start_reader,
-    touch,
-)
+from tests.support.cached_datasets import NAMES, at, behind, content, downloads, touch
 from tests.support.object_stores import delete_object, list_keys, put_object
 
 NUM_PARTS = 3
@@ -53,13 +44,13 @@ class Big(NamedTuple):
     def start(self, code: str) -> noise.ReaderProcess:
         # Stalled requests last until the process is killed, however late that is.
         remote = behind(self.root, self.proxy, read_timeout="600")
-        return start_reader(remote, at(self.cache), code)
+        return noise.start_reader(remote, at(self.cache), code)
 
 
 @pytest.fixture(scope="module")
 def kept(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Folder, bytes]:
     folder = tmp_path_factory.mktemp("noise")
-    root = put_dataset(s3_server, folder, [BIG])
+    root = noise.put_dataset(s3_server, folder, [BIG])
     return root, (folder / SHARD.shard).read_bytes()
 
 
@@ -81,7 +72,7 @@ def files_in(cache: Path) -> list[str]:
 def test_downloads_once(request: pytest.FixtureRequest, server_name: str, tmp_path: Path) -> None:
     server: StoreServer = request.getfixturevalue(server_name)
     data = tmp_path / "data"
-    root = put_dataset(server, data, [1000, 0, 20])
+    root = noise.put_dataset(server, data, [1000, 0, 20])
     with FaultProxy(server.endpoint) as proxy:
         for _ in range(2):
             with ShardCache(behind(root, proxy), at(tmp_path / "cache")) as cache:
@@ -91,7 +82,7 @@ def test_downloads_once(request: pytest.FixtureRequest, server_name: str, tmp_pa
 
 
 def test_plain_http_addresses(moto_server: StoreServer, tmp_path: Path) -> None:
-    root = put_dataset(moto_server, tmp_path / "data", [1000] * 4)
+    root = noise.put_dataset(moto_server, tmp_path / "data", [1000] * 4)
     server = moto_server.s3_client()
     bucket = root.uri.split("/")[2]
     server.put_bucket_acl(Bucket=bucket, ACL="public-read")
@@ -160,33 +151,18 @@ def test_a_bit_flipped_in_transit_is_downloaded_once_more(big: Big) -> None:
 
 AGAIN = "if the dataset has been rebuilt, reopen it"
 CRC32C = "does not have the crc32c [0-9a-f]{8} of the manifest, in two downloads"
+LENGTH = "has changed since it was listed, or is not 1,000 bytes long"
 
 
 @pytest.mark.parametrize("server_name", ["s3_server", "moto_server", "gcs_server"])
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), StorageError, CRC32C),
-        (
-            lambda data: data[:-1],
-            StorageError,
-            "has changed since it was listed, or is not 1,000 bytes long",
-        ),
-        # An emulator answers with all of an empty object, as a server without ranges does.
-        (
-            lambda _: b"",
-            StorageError,
-            "has changed since it was listed, or is not 1,000 bytes long|: .* range requests.*",
-        ),
-        (
-            lambda data: data + b"x",
-            StorageError,
-            "has changed since it was listed, or is not 1,000 bytes long",
-        ),
-        (None, MissingError, "is in the manifest, but missing from the store"),
-    ],
-    ids=["flipped", "cut", "empty", "longer", "removed"],
-)
+@pytest.mark.parametrize(("change", "error", "message"), [
+    pytest.param(lambda data: bytes([data[0] ^ 1]) + data[1:], StorageError, CRC32C, id="flipped"),
+    pytest.param(lambda data: data[:-1], StorageError, LENGTH, id="cut"),
+    # An emulator answers with all of an empty object, as a server without ranges does.
+    pytest.param(lambda _: b"", StorageError, f"{LENGTH}|: .* range requests.*", id="empty"),
+    pytest.param(lambda data: data + b"x", StorageError, LENGTH, id="longer"),
+    pytest.param(None, MissingError, "in the manifest, but missing from the store", id="removed"),
+])  # fmt: skip
 def test_a_shard_that_differs_from_its_manifest(
     request: pytest.FixtureRequest,
     server_name: str,
@@ -196,7 +172,7 @@ def test_a_shard_that_differs_from_its_manifest(
     message: str,
 ) -> None:
     server: StoreServer = request.getfixturevalue(server_name)
-    root = put_dataset(server, tmp_path / "data", [1000])
+    root = noise.put_dataset(server, tmp_path / "data", [1000])
     data = (tmp_path / "data" / SHARD.shard).read_bytes()
     uri = root.path(SHARD.shard)
     with ShardCache(root, at(tmp_path / "cache")) as cache:
@@ -204,7 +180,7 @@ def test_a_shard_that_differs_from_its_manifest(
             delete_object(server, uri)
         else:
             put_object(server, uri, change(data))
-        with pytest.raises(error, match=f"{uri} ?({message}): {AGAIN}"):
+        with pytest.raises(error, match=f"{uri} ?(is )?({message}): {AGAIN}"):
             cache.open_shard(SHARD)
         assert files_in(tmp_path / "cache") == []
         put_object(server, uri, data)
@@ -215,7 +191,7 @@ def test_in_the_background_and_open_shard_raises_what_failed(
     s3_server: StoreServer, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     others = set(threading.enumerate())
-    root = put_dataset(s3_server, tmp_path / "data", [1000] * 4)
+    root = noise.put_dataset(s3_server, tmp_path / "data", [1000] * 4)
     delete_object(s3_server, root.path(NAMES[3].shard))
     with ShardCache(behind(root, s3_proxy), at(tmp_path / "cache")) as cache:
         cache.fetch(NAMES)
@@ -240,7 +216,7 @@ def test_ending_while_the_store_fails(
     s3_proxy.add(Fault("status", None, status=503, path_contains="tfrecord"))
     remote = behind(root, s3_proxy, deadline="1000")
     code = f"cache.fetch(names); say('going'); sys.stdin.readline(); {end}"
-    reader = start_reader(remote, at(tmp_path), code)
+    reader = noise.start_reader(remote, at(tmp_path), code)
     assert reader.line() == "going"
     noise.wait_until(lambda: len(s3_proxy.requests) > 9)
     assert reader.finish() == "", "long before the deadline"
@@ -252,7 +228,7 @@ def in_mounted(folder: Path, mount: str, root: Folder, cache: Path, code: str) -
     prefix = ["unshare", "-rm", "sh", "-c", f'{mount} {folder} && exec "$@"', "sh"]
     if subprocess.run([*prefix, "true"], capture_output=True).returncode:
         pytest.skip("cannot mount a disk here")
-    return start_reader(root, at(cache), code, prefix=prefix).finish()
+    return noise.start_reader(root, at(cache), code, prefix=prefix).finish()
 
 
 ON_A_FULL_DISK = """
@@ -274,7 +250,7 @@ except Exception as error:
 
 
 def test_a_full_disk_evicts_until_nothing_is_left(s3_server: StoreServer, tmp_path: Path) -> None:
-    remote = put_dataset(s3_server, tmp_path / "data", [1_500_000] * 4)
+    remote = noise.put_dataset(s3_server, tmp_path / "data", [1_500_000] * 4)
     disk = tmp_path / "disk"
     code = ON_A_FULL_DISK.replace("DISK", str(disk))
     mount = "mount -t tmpfs -o size=4M none"

@@ -23,7 +23,6 @@ LINKS = {
     "lock": True,
     "CACHEDIR.TAG": False,
     "DATASET": True,
-    "DATASET/current": False,
     "DATASET/manifest.json": False,
     "DATASET/BUILD": True,
     f"DATASET/BUILD/{SHARD}": False,

@@ -47,8 +47,8 @@ def moved(
     (lambda: Boxes("b", min_area=float("inf")), r"min_area=inf\) must be a number"),
     (lambda: Boxes("b", min_size="1"), r"min_size='1'\) must be"),  # type: ignore[arg-type]
     (lambda: Boxes("b", min_visibility=1.5), r"min_visibility=1.5\) .* at least 0 and at most 1"),
-    (lambda: Boxes("b", max_boxes=0), r"max_boxes=0\) must be a whole number above 0"),
-    (lambda: Boxes("b", max_boxes=2.0), r"max_boxes=2.0\) must be"),  # type: ignore[arg-type]
+    (lambda: Boxes("b", max_boxes=0), r"max_boxes\)=0 must be a whole number, at least 1"),
+    (lambda: Boxes("b", max_boxes=2.0), r"max_boxes\)=2.0 must be"),  # type: ignore[arg-type]
     (lambda: Boxes("b", lists="labels"), r"lists='labels'\) must be a list of names"),
     *((lambda order=order: Boxes("b", mirrored=order), r"mirrored=.*\) must have a number from 0")
       for order in ([], 3, "10", [1, 2, 0], [1, 1], [0, 2], [0, -1], [0.0], [None])),

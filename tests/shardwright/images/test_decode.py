@@ -14,7 +14,7 @@ from PIL import Image
 from shardwright.errors import ImageFault
 from shardwright.images.crops import evaluation_crop
 from shardwright.images.decode import StoredImage
-from shardwright.images.specs import DecodedImage, EvalImage, ImageTransform
+from shardwright.images.specs import CropImage, DecodedImage, EvalImage
 from shardwright.transforms.images.checks import check_image
 from shardwright.transforms.images.options import EncodeOptions
 from tests.support import image_makers as make
@@ -56,7 +56,7 @@ NOT_ALIKE = KILLS_TENSORFLOW | DECODED_OTHERWISE.keys() | READ_BEYOND_TENSORFLOW
 SAMPLES = {sample.name: sample for sample in all_samples()}
 
 
-def applied(spec: ImageTransform, data: bytes | memoryview) -> NDArray[np.uint8]:
+def applied(spec: CropImage, data: bytes | memoryview) -> NDArray[np.uint8]:
     return spec.apply(data, StoredImage(), 0, None)
 
 

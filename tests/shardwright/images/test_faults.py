@@ -46,15 +46,15 @@ BY_FORMAT = {
 
 
 @pytest.mark.parametrize(("data", "message"), [
-    (b"", "it has no bytes"), (b"BMW is a maker of cars", "not a bmp image"),
-    (b"hello world", "not a JPEG, PNG, GIF, BMP or WebP image: it starts with b'hello wo'"),
+    (b"", "ends after 0 bytes"), (b"BMW is a maker of cars", "not a known image format"),
+    (b"hello world", "the file starts with b'hello world': not a known image format"),
     (JPEG[:-2], "Premature end"), (JPEG[: SCAN + 100], "Premature end"),
     (JPEG[: SCAN + 100] + b"\xff\xd9", "the jpeg image is damaged or cut short"),
-    (JPEG[:SCAN], "damaged, cut short"), (JPEG[:30], "it has no frame header"),
+    (JPEG[:SCAN], "cut short, in its header"), (JPEG[:30], "cut short, in its header"),
     (STRAY[:-40], "Premature end"), (STRAY[:-600] + JPEG[-2:], "damaged or cut short"),
     (PROGRESSIVE[:-2], "Premature end"), (PROGRESSIVE[: len(PROGRESSIVE) // 2], "Premature end"),
     (PNG[:-12], "the png image is cut short"), (PNG[: len(PNG) // 2], "the png image is cut short"),
-    (PNG[:20], "the png image ends in its header, after 20 bytes"),
+    (PNG[:20], "the png file ends early, after 20 bytes"),
     (PNG[:-30] + b"\0" + PNG[-29:], "the png image is damaged"),
     (GIF[: len(GIF) // 2], "the gif image is cut short"),
     (GIF[: len(GIF) // 2] + b"\0;", "the gif image is"),
@@ -65,9 +65,9 @@ BY_FORMAT = {
     (gif_with_codes((9, 9), lzw_codes(bytes(81), 8), 9), "code size"),
     (gif_with_codes((9, 8), lzw_codes(b"\xc8" * 81, 8), 8, colors=128), "color 200, but only 128"),
     (WEBP[:-1], "the webp image is damaged or cut short"),
-    (WEBP[:20], "the webp image ends in its header"), (STRANGE_MASKS, "unusual color masks"),
+    (WEBP[:20], "the webp file ends early"), (STRANGE_MASKS, "unusual color masks"),
     (BMP[:-4], "the bmp image is damaged or cut short"),
-    (BMP[:22], "the bmp image ends in its header, after 22 bytes"),
+    (BMP[:22], "the bmp file ends early, after 22 bytes"),
 ])  # fmt: skip
 def test_a_fault_says_what_is_wrong(data: bytes, message: str) -> None:
     for spec in (DecodedImage(), TrainImage(16), EvalImage(16)):

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.images.normalize import MODES, MeanStd, normalize, normalizer
+from shardwright.images.normalize import MODES, MeanStd, normalizer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
@@ -66,9 +66,11 @@ def test_channels_stay_first(framework: str, shape: tuple[int, ...]) -> None:
     np.testing.assert_allclose(made, np.moveaxis(expected("caffe", images), -1, -3), atol=2e-5)
 
 
-def test_the_function_of_numpy_goes_to_other_processes() -> None:
-    apply = pickle.loads(pickle.dumps(normalizer("torch", "numpy")))
-    assert (apply(IMAGES) == normalize(IMAGES, "torch")).all()
+@each_framework
+def test_the_function_goes_to_other_processes(framework: str) -> None:
+    apply = pickle.loads(pickle.dumps(normalizer("torch", framework)))
+    made = np.asarray(apply(TO_TENSOR[framework](IMAGES)))
+    assert (made == normalized("torch", framework)).all()
 
 
 @each_mode
@@ -92,7 +94,7 @@ def test_other_numbers_of_channels_are_errors(framework: str, shape: tuple[int, 
 def test_unknown_names_are_errors() -> None:
     told = r"mode must be one of torch, tf, caffe, .*, got 'imagenet'"
     with pytest.raises(UsageError, match=told):
-        normalize(IMAGES, "imagenet")
+        normalizer("imagenet", "numpy")
     dtypes = "dtype must be one of float32, bfloat16, float16, got 'uint8'"
     for framework in TO_TENSOR:
         with pytest.raises(UsageError, match="mode must be one of"):
@@ -107,7 +109,7 @@ def test_unknown_names_are_errors() -> None:
 def test_a_datasets_mean_and_deviation_normalize() -> None:
     pair = MeanStd((0.1, 0.2, 0.3), (0.5, 0.25, 0.125))
     wanted = (IMAGES / 255 - pair.mean) / pair.std
-    assert normalize(IMAGES, pair) == pytest.approx(wanted, abs=1e-5)
+    assert normalizer(pair, "numpy")(IMAGES) == pytest.approx(wanted, abs=1e-5)
     assert np.asarray(normalizer(pair, "tf")(IMAGES)) == pytest.approx(wanted, abs=1e-4)
     with pytest.raises(UsageError, match="the standard deviation must be above 0, got"):
-        normalize(IMAGES, MeanStd((0.1, 0.2, 0.3), (0.5, 0.0, 0.125)))
+        normalizer(MeanStd((0.1, 0.2, 0.3), (0.5, 0.0, 0.125)), "numpy")

@@ -25,9 +25,9 @@ from shardwright.images.crops import draw_crop, draw_flip, draw_of_crop
 from shardwright.images.decode import StoredImage, open_image
 from shardwright.images.libraries import load_library
 from shardwright.images.specs import (
+    CropImage,
     DecodedImage,
     EvalImage,
-    ImageTransform,
     MultiCrop,
     TrainImage,
 )
@@ -39,7 +39,7 @@ LARGE = picture(size=(640, 480))
 LARGE_PNG, LARGE_JPEG = saved(LARGE, "PNG"), saved(LARGE, "JPEG", quality=92)
 
 
-def applied(spec: ImageTransform, pixels: NDArray[np.uint8], draw: int) -> NDArray[Any]:
+def applied(spec: CropImage, pixels: NDArray[np.uint8], draw: int) -> NDArray[Any]:
     """Apply a spec to raw pixels."""
     return spec.apply(pixels.tobytes(), StoredImage("raw", pixels.shape), draw, None)
 
@@ -87,8 +87,8 @@ def test_wrong_values_are_errors(make: Callable[[], object], message: str) -> No
     (TrainImage(16384), (16384, 16384)), (TrainImage((160, 320)), (160, 320)),
     (EvalImage(224), (224, 224)), (DecodedImage(), (None, None)), (DecodedImage((7, 9)), (7, 9)),
 ])  # fmt: skip
-def test_the_interface_of_readers(spec: ImageTransform, sides: Any) -> None:
-    assert isinstance(spec, ImageTransform)
+def test_the_interface_of_readers(spec: CropImage, sides: Any) -> None:
+    assert isinstance(spec, CropImage)
     assert (spec.shape, spec.dtype) == ((*sides, 3), np.uint8)
 
 
@@ -132,7 +132,7 @@ def test_images_of_16_bits_keep_them_if_the_dtype_can(caplog: pytest.LogCaptureF
     TrainImage(9, flip=False), TrainImage(9, dtype="bfloat16"), EvalImage((3, 4)), DecodedImage(),
     EvalImage((3, 4), resize="letterbox"),
 ])  # fmt: skip
-def test_specs_are_values(spec: ImageTransform) -> None:
+def test_specs_are_values(spec: CropImage) -> None:
     for other in (pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec)):
         assert other == spec
         assert hash(other) == hash(spec)
@@ -281,7 +281,7 @@ def test_a_result_shows_the_drawn_rectangle(draw: int, size: int | tuple[int, in
 
 @pytest.mark.parametrize("spec", [TrainImage(50), EvalImage(50, fast=True)])
 @pytest.mark.parametrize("size", [(200, 200), (401, 399), (803, 1607)])
-def test_a_jpeg_decoded_small_shows_the_same_part(spec: ImageTransform, size: Any) -> None:
+def test_a_jpeg_decoded_small_shows_the_same_part(spec: CropImage, size: Any) -> None:
     data = saved(Image.fromarray(ramp(*size)), "JPEG", quality=95)
     for draw in range(6 if isinstance(spec, TrainImage) else 1):
         fast = spec.apply(data, FILES, draw, None).astype(int)

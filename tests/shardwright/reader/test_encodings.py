@@ -59,7 +59,9 @@ def finished(columns: ColumnReader, store: Any, count: int) -> Any:
     ((shape, dtype),) = columns.spec(count).values()
     if isinstance(column, SparseColumn):
         assert (column.dense_shape, column.values.dtype) == (shape, dtype)
-        return column.to_dense()
+        made = np.zeros(column.dense_shape, column.values.dtype)
+        made[tuple(column.indices.T)] = column.values
+        return made
     assert (column.shape, column.dtype) == (shape, dtype)
     assert columns.spec(None) == {columns.features[0].name: ((None, *shape[1:]), dtype)}
     return column
@@ -181,9 +183,9 @@ def test_a_stored_row_is_not_a_view_of_its_record() -> None:
 
 
 @pytest.mark.parametrize(("encoding", "arguments", "what"), [
-    (OneHot, [0], r"OneHot\(num_classes=0\) must be a whole number above 0"),
-    (MultiHot, [-1], r"MultiHot\(num_classes=-1\) must be"),
-    (Dense, [0], r"Dense\(length=0\) must be a whole number above 0"),
+    (OneHot, [0], r"OneHot\(num_classes\)=0 must be a whole number, at least 1"),
+    (MultiHot, [-1], r"MultiHot\(num_classes\)=-1 must be"),
+    (Dense, [0], r"Dense\(length\)=0 must be a whole number, at least 1"),
 ])  # fmt: skip
 def test_bad_arguments(encoding: Any, arguments: list[int], what: str) -> None:
     with pytest.raises(UsageError, match=what):
@@ -204,11 +206,11 @@ def test_bad_arguments(encoding: Any, arguments: list[int], what: str) -> None:
     (SMALL, Dense(2, fill=256), "holds int64 values, so Dense(fill=256) must be a value of uint8"),
     (replace(COUNTS, dtype="bool"), Dense(2, fill=2),
      "holds int64 values, so Dense(fill=2) must be a value of bool"),
-    (COUNTS, Dense(2, fill=0.5), "holds int64 values, so Dense(fill=0.5) must be a 64-bit integer"),
+    (COUNTS, Dense(2, fill=0.5), "holds int64 values, so Dense(fill=0.5) must be a value of int64"),
     (COUNTS, Dense(2, fill=2**63),
-     "holds int64 values, so Dense(fill=9223372036854775808) must be a 64-bit integer"),
+     "holds int64 values, so Dense(fill=9223372036854775808) must be a value of int64"),
     (SCORES, Dense(2, fill="a"), "holds float values, so Dense(fill='a') must be a number"),
-    (NAMES, Dense(2, fill=1), "holds bytes values, so Dense(fill=1) must be a string"),
+    (NAMES, Dense(2, fill=1), "holds bytes values, so Dense(fill=1) must be of type str"),
     (Feature("image", K.IMAGE, Source.IMAGE), Text(),
      "is the image, which takes no encoding: use image=... to decode it"),
 ])  # fmt: skip

@@ -46,8 +46,8 @@ class CollectingImage:
     shape: tuple[int, int, int] = (1, 1, 3)
     dtype: Any = UINT8
 
-    def apply(self, data: bytes | memoryview, stored: StoredImage, draw: int, out: Any) -> Any:
-        del data, stored, draw
+    def apply(self, data: bytes, stored: StoredImage, draw: int, out: Any, show: Any) -> Any:
+        del data, stored, draw, show
         assert self.permits.acquire(timeout=120)
         self.collected.append(gc.collect())
         out[:] = 0

@@ -115,10 +115,13 @@ def test_a_lost_process_is_an_error_and_the_next_batch_starts_others(pictures: s
 
 
 def test_what_cannot_be_sent_or_started(pictures: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class LocalImage(sw.EvalImage):
+        """A class that no other process can import."""
+
     with pytest.raises(UsageError, match="processes=0 must be a whole number, at least 1"):
         read(pictures, processes=0)
     with pytest.raises(UsageError, match=r"processes=2: .* cannot be sent .* without lambda"):
-        next(iter(read(pictures, processes=2, where=lambda rows: rows["label"].is_valid())))
+        next(iter(read(pictures, processes=2, image=LocalImage(8))))
     monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore
     with pytest.raises(UsageError, match=r"in a worker of DataLoader .*, leave processes= out"):
         next(iter(read(pictures, processes=2)))

@@ -143,7 +143,6 @@ def test_a_disk_that_fails(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_image_that_was_damaged_before_the_build_is_told_from_a_record_damaged_since(
     tmp_path: Path,
 ) -> None:
-    """Also by a reader that verifies no checksum."""
     images, built = builds.make_images(tmp_path / "in", 3), tmp_path / "out"
     before, after = "bird/0000.png", "cat/0001.png"
     (images / before).write_bytes((images / before).read_bytes()[:60])
@@ -157,15 +156,14 @@ def test_an_image_that_was_damaged_before_the_build_is_told_from_a_record_damage
         before: "the record's checksum is right, .* already damaged when .* --check decode",
         after: "copy that shard again, or run `shardwright repair`",
     }
-    for check in (True, False):
-        options: dict[str, Any] = {"global_batch_size": 1, "image": sw.EvalImage(8), "check": check}
-        tolerant = make_reader(built, max_bad_records=2, **options)
-        assert sum(len(batch["id"]) for batch in tolerant) == 1
-        bad = {record.id: record.is_as_built for record in tolerant.bad_records}
-        assert bad == {before: True, after: False}
-        for name, fix in fixes.items():
-            with pytest.raises(BadRecordError, match=f"{name}.*: {fix}"):
-                list(make_reader(built, where=pc.field("id") == name, **options))
+    options: dict[str, Any] = {"global_batch_size": 1, "image": sw.EvalImage(8)}
+    tolerant = make_reader(built, max_bad_records=2, **options)
+    assert sum(len(batch["id"]) for batch in tolerant) == 1
+    bad = {record.id: record.is_as_built for record in tolerant.bad_records}
+    assert bad == {before: True, after: False}
+    for name, fix in fixes.items():
+        with pytest.raises(BadRecordError, match=f"{name}.*: {fix}"):
+            list(make_reader(built, where=pc.field("id") == name, **options))
 
 
 FIRST, SECOND = (BadRecord("a-shard", row, 90 * row, "damaged") for row in range(2))
@@ -175,13 +173,5 @@ def test_a_record_counts_once() -> None:
     """A batch of a balanced sample may draw it twice; a later epoch meets it again."""
     assert add_bad_records([], [FIRST, FIRST], most=1) == [FIRST]
     assert add_bad_records([FIRST], [FIRST, SECOND, SECOND], most=2) == [FIRST, SECOND]
-    with pytest.raises(BadRecordError, match="max_bad_records=1"):
+    with pytest.raises(BadRecordError, match=r"\(2 bad records so far\); max_bad_records=1"):
         add_bad_records([FIRST], [FIRST, SECOND], most=1)
-
-
-def test_all_records_are_too_many() -> None:
-    """An endless dataset of them would never return."""
-    assert add_bad_records([FIRST], [SECOND], most=9, num_records=3) == [FIRST, SECOND]
-    with pytest.raises(BadRecordError, match=r"\(2 bad records so far\)"):
-        add_bad_records([FIRST], [SECOND], most=9, num_records=2)
-    assert add_bad_records([FIRST], [], most=9, num_records=1) == [FIRST]

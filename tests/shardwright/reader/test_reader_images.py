@@ -100,7 +100,7 @@ def test_batches_are_the_same_everywhere(
     for batch in take(sw.Reader(folder, **options | {"shuffle": False}), 1):
         for row in range(8):
             for name in names:
-                np.testing.assert_array_equal(source[row][name], batch[name][row])
+                np.testing.assert_array_equal(source.examples([row])[0][name], batch[name][row])
 
 
 @pytest.mark.parametrize("image", [

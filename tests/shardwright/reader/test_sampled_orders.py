@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import pickle
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -17,19 +16,11 @@ from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
 from shardwright.reader.order import Order, ShuffledOrder, StoredOrder
-from shardwright.reader.permutation import derive_key
-from shardwright.reader.sampled_orders import (
-    RECORD_DRAW,
-    ClassOrder,
-    MixedOrder,
-    Shares,
-    WeightedOrder,
-)
+from shardwright.reader.sampled_orders import ClassOrder, MixedOrder, Shares
 from tests.support.order_golden import (
     CLASS_DRAWS,
     MIXED_DRAWS,
     POSITIONS,
-    RECORD_DRAWS,
     SLOTS,
     Pairs,
 )
@@ -167,55 +158,10 @@ def test_a_dataset_without_records_is_not_mixed() -> None:
         MixedOrder([StoredOrder(part) for part in sizes], sizes, [1.0, 1.0], 0)
 
 
-def weighted(weights: Sequence[float], *, seed: int = 0, pieces: int = 3) -> WeightedOrder:
-    return WeightedOrder(np.array(weights, np.float64), cut(len(weights), pieces), seed)
-
-
-def test_draws_of_records_do_not_depend_on_each_other() -> None:
-    order = weighted([1.0] * 100)
-    records = np.array(number(order.sizes, drawn(order, 0, 20_000)))
-    pairs = np.bincount(records[:-1] * 100 + records[1:], minlength=10_000)
-    assert 1.8 < pairs.var() < 2.2  # 2 by chance, as the mean
-    other = np.array(number(order.sizes, drawn(weighted([1.0] * 100, seed=1), 0, 20_000)))
-    assert 0.005 < (records == other).mean() < 0.015
-    first, second = records[:100], records[100:200]
-    assert 50 < len(set(first.tolist())) < 76, "with replacement: 63 of 100 by chance"
-    assert (first == second).sum() < 8
-
-
-RECORD_WEIGHT = st.just(0.0) | st.floats(1e-300, 1e300)
-
-
-@given(st.lists(RECORD_WEIGHT, min_size=1, max_size=30).filter(any), SEEDS)
-@example([5e-324], 0)
-@example([0.0, 1.0, 0.0], 0)
-def test_never_a_record_of_weight_0(weights: list[float], seed: int) -> None:
-    order = weighted(weights, seed=seed)
-    assert all(weights[record] for record in number(order.sizes, drawn(order, 0, 300)))
-    assert drawn(pickle.loads(pickle.dumps(order)), 100, 200) == drawn(order, 100, 200)
-
-
-def test_weights_that_are_all_0() -> None:
-    for count in (1200, 0):
-        what = f"RecordWeights gave all {count:,} records weight 0"
-        with pytest.raises(UsageError, match=f"{what}: at least one must be above 0"):
-            WeightedOrder(np.zeros(count), i64([count]), 0)
-
-
-def test_a_draw_on_the_edge_between_two_records() -> None:
-    """It is the later record's: a first record of weight 0 is never drawn."""
-    draw = (derive_key(0, RECORD_DRAW, 0) >> 11) * 2.0**-53
-    order = WeightedOrder(np.ones(3), i64([3]), 0)
-    order.ends = np.array([draw, draw, 1.0])
-    assert drawn(order, 0, 1) == [(0, 2)]
-
-
 def golden_orders() -> list[tuple[Order, Pairs]]:
     found: list[Any] = []
     for labels, class_weights, seed, records in CLASS_DRAWS:
         found.append((class_order(labels, class_weights, seed=seed), records))
-    for weights, seed, records in RECORD_DRAWS:
-        found.append((weighted(weights, seed=seed), records))
     for totals, weights, seed, records in MIXED_DRAWS:
         sizes = [cut(total, 3) for total in totals]
         orders = [ShuffledOrder(part, seed, 2) for part in sizes]
@@ -233,7 +179,6 @@ def sampled_orders(seed: int = 0, weight: float = 1.0) -> list[Any]:
     return [
         class_order([0, 1, 0, 1, 1, 1, -1], {0: 1.0, 1: weight}, seed=seed),
         MixedOrder([inner, inner], [inner.sizes, inner.sizes], [1.0, weight], seed),
-        weighted([1.0, 2.0, 3.0, 1.0, 1.0, 1.0, weight], seed=seed),
     ]
 
 
@@ -251,7 +196,7 @@ def test_a_fingerprint_is_of_records_and_weights() -> None:
     """It leaves out the seed, which a state holds itself."""
     one, same, other = (sampled_orders(0), sampled_orders(1), sampled_orders(0, 2.0))
     assert [order.fingerprint for order in one] == [order.fingerprint for order in same]
-    assert len({order.fingerprint for order in one + other}) == 6
+    assert len({order.fingerprint for order in one + other}) == 4
     swapped = class_order([1, 0, 0, 1, 1, 1, -1], {0: 1.0, 1: 1.0})
     assert swapped.fingerprint != one[0].fingerprint
     assert len(one[0].fingerprint) == 16

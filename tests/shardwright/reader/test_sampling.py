@@ -1,18 +1,16 @@
-"""`sampling=`: its forms, the weights of a dataset's classes and records, and errors."""
+"""`sampling=`: its forms, the weights of a dataset's classes, and errors."""
 
 from __future__ import annotations
 
 import math
 import pickle
-import re
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from shardwright.errors import UsageError
-from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
+from shardwright.reader.sampling import ClassBalanced, ClassWeights
 
 NAMES = ["cat", "dog", "eel"]
 
@@ -33,10 +31,7 @@ def test_equal_weights_are_equal() -> None:
     one, two = ClassWeights({"b": 1, "a": 2}), ClassWeights({"a": 2.0, "b": 1.0})
     assert one == two
     assert repr(one) == repr(two) == "ClassWeights(weights={'a': 2.0, 'b': 1.0})"
-    for function in (weigh_widths, lambda rows: rows["width"]):
-        assert repr(RecordWeights(function)) == "RecordWeights()"
     assert pickle.loads(pickle.dumps(one)) == one
-    assert pickle.loads(pickle.dumps(RecordWeights(weigh_widths))).weigh_rows is weigh_widths
 
 
 NOT_GIVEN = "must be {class name: weight}"
@@ -92,41 +87,3 @@ def test_a_dataset_without_labels(sampling: ClassBalanced | ClassWeights) -> Non
     labels = np.full(1500, -1, np.int32)
     with pytest.raises(UsageError, match=f"sampling={type(sampling).__name__} {what}"):
         sampling._order(labels, np.array([1500]), class_names=[], seed=0)
-
-
-ROWS = pa.table({"id": ["a", "b", "c"], "width": pa.array([10, 20, 30], pa.int32())})
-
-
-def weigh_widths(rows: pa.Table) -> Any:
-    return rows["width"]
-
-
-def test_weights_of_records() -> None:
-    for convert in (lambda column: column, pa.ChunkedArray.to_numpy, pa.ChunkedArray.to_pylist):
-        found = RecordWeights(lambda rows, convert=convert: convert(rows["width"])).weigh(ROWS)
-        assert found.dtype == np.float64
-        assert found.tolist() == [10, 20, 30]
-
-
-NOT_ONE_EACH = "for 3 index rows; it must return one number per row"
-
-
-@pytest.mark.parametrize(("result", "message"), [
-    ([1, 2], f"int64 [2] {NOT_ONE_EACH}"),
-    (1.0, f"float64 [] {NOT_ONE_EACH}"),
-    (["a", "b", "c"], f"<U1 [3] {NOT_ONE_EACH}"),
-    (None, f"object [] {NOT_ONE_EACH}"),
-    ([1, -0.5, 2], "-0.5 for record 'b'; weights must be finite and at least 0"),
-    ([1, 2, math.nan], "nan for record 'c'; weights must be finite and at least 0"),
-    ([math.inf, 2, 1], "inf for record 'a'; weights must be finite and at least 0"),
-])  # fmt: skip
-def test_invalid_record_weights(result: Any, message: str) -> None:
-    what = re.escape(f"RecordWeights: the function returned {message}")
-    with pytest.raises(UsageError, match=what):
-        RecordWeights(lambda rows: result).weigh(ROWS)  # noqa: ARG005
-
-
-def test_record_weights_are_a_function() -> None:
-    what = "RecordWeights([1, 2]) must be a function from index rows to weights"
-    with pytest.raises(UsageError, match=re.escape(what)):
-        RecordWeights([1, 2])  # type: ignore[arg-type]

@@ -230,12 +230,10 @@ WHOLE = "must be a whole number, at least 1"
     ({"host_count": 0}, f"host_count=0 {WHOLE}"),
     ({"host_index": -1}, "host_index=-1 must be a whole number, at least 0"),
     ({"epochs": 0}, f"epochs=0 {WHOLE}"),
-    ({"epoch_size": 0, "remainder": KEEP}, f"epoch_size=0 {WHOLE}"),
     ({"host_index": 2, "host_count": 2},
      "host_index=2 must be below host_count=2: hosts are counted from 0"),
     ({"host_count": 3},
      "global_batch_size=4 must be a multiple of host_count=3: each host takes an equal part"),
-    ({"remainder": "round"}, "remainder='round' must be one of drop, keep, pad, carry"),
     ({"epoch_size": 1000, "global_batch_size": 1024},
      "an epoch has 1,000 records, fewer than global_batch_size=1024, and remainder='drop' drops "
      "incomplete batches: use a smaller batch, or remainder='keep', 'pad' or 'carry'"),

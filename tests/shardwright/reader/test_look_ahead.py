@@ -11,7 +11,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import StorageError
-from shardwright.trainers.look_ahead import LookAhead
+from shardwright.reader.look_ahead import LookAhead
 from tests.support.damage import first_shard
 from tests.support.readers import take
 
@@ -32,7 +32,7 @@ def chain(batches: LookAhead, position: int, count: int, name: str = "id") -> li
 def test_positions_lead_from_batch_to_batch(zoo: Path) -> None:
     expected = [batch["id"].tolist() for batch in take(make_reader(zoo), 20)]
     reader = make_reader(zoo)
-    batches = LookAhead(reader)
+    batches = reader._look_ahead()
     assert chain(batches, 0, 20) == expected
     assert chain(batches, reader.steps.skip(0, 6), 3) == expected[6:9]
     assert chain(batches, 4, 3) == expected[1:4]
@@ -41,7 +41,7 @@ def test_positions_lead_from_batch_to_batch(zoo: Path) -> None:
 
 def test_readings_from_several_threads(zoo: Path) -> None:
     reader = make_reader(zoo, image=sw.TrainImage(8), features=["image"])
-    batches = LookAhead(reader)
+    batches = reader._look_ahead()
 
     def read(start: int) -> list[Any]:
         return chain(batches, reader.steps.skip(0, start), 15, "image")
@@ -57,7 +57,7 @@ def test_readings_from_several_threads(zoo: Path) -> None:
 def test_batches_of_readings_that_were_left_are_not_kept(zoo: Path) -> None:
     """However often readings are begun and left, no more batches wait than of two readings."""
     reader = make_reader(zoo)
-    batches, waiting, begin = LookAhead(reader), [], reader.engine.begin
+    batches, waiting, begin = reader._look_ahead(), [], reader.engine.begin
 
     def remember(step: Any) -> Any:
         waiting.append(begin(step))
@@ -78,7 +78,7 @@ def test_after_a_fault_all_batches_are_made_again(dataset: Path) -> None:
     reader = make_reader(dataset, shuffle=False, epochs=1)
     data = shard.read_bytes()
     shard.unlink()
-    batches = LookAhead(reader)
+    batches = reader._look_ahead()
     with pytest.raises(StorageError, match=f"{shard.name} is missing"):
         batches.take(0)
     shard.write_bytes(data)
@@ -89,7 +89,7 @@ def test_batches_of_the_next_pass_are_not_made_ahead(zoo: Path) -> None:
     reader = make_reader(zoo, shuffle=False, epochs=1)
     begun, begin = [], reader.engine.begin
     reader.engine.begin = lambda step: begun.append(step.position) or begin(step)  # type: ignore
-    batches, position = LookAhead(reader), reader.steps.skip(0, len(reader) - 1)
+    batches, position = reader._look_ahead(), reader.steps.skip(0, len(reader) - 1)
     following, batch = batches.take(position)
     assert (following, len(batch["id"])) == (reader.num_records, reader.num_records - position)
     assert begun == [position]
