@@ -1,7 +1,7 @@
 """Read a dataset: compute any batch from its position.
 
-reader          `Reader`, the public class: position and iteration (`iteration`, `look_ahead`);
-arguments (`options`)
+reader          `Reader`, the public class: position and iteration (`iteration`); arguments
+(`options`)
 engine          position -> batch, stateless
 steps           positions of global batches, and each host's part; `state`: a saved position
 places          position -> (shard, row), by an order: `order` with `permutation`, `sampling`;

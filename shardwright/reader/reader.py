@@ -20,8 +20,7 @@ from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.engine import Engine
 from shardwright.reader.hosts import check_hosts
-from shardwright.reader.iteration import BatchIterator
-from shardwright.reader.look_ahead import LookAhead
+from shardwright.reader.iteration import BatchIterator, LookAhead
 from shardwright.reader.options import (
     ReaderOptions,
     batch_size_of,

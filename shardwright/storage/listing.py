@@ -9,6 +9,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -20,6 +22,7 @@ from obstore.exceptions import InvalidPathError
 from shardwright.errors import StorageError
 from shardwright.storage import peers
 from shardwright.storage.addresses import Address, key_problem
+from shardwright.storage.cancellation import cancelable
 from shardwright.storage.checksums import plain_etag
 from shardwright.storage.clients import Client
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, SeenKeys, cut_range
@@ -65,11 +68,7 @@ def list_pages(client: Client, prefix: str, keys: KeyRange = ALL_KEYS) -> Iterat
         yield from pages
         return
     # From where the two pages ended; `pages` goes on with the rest of the first range.
-    lister = ParallelLister(list_after)
-    try:
-        yield from lister.run(pages, KeyRange(page[-1].key, keys.up_to))
-    finally:
-        lister.stop()
+    yield from list_in_parallel(list_after, pages, KeyRange(page[-1].key, keys.up_to))
 
 
 def cut_prefix(client: Client, prefix: str, wanted: int) -> list[KeyRange]:
@@ -208,92 +207,68 @@ def _inside(page: Page, keys: KeyRange) -> Page:
     return inside
 
 
-class ParallelLister:
-    """Threads that list ranges of keys and queue their pages.
+def list_in_parallel(
+    list_after: Callable[[str | None], Iterator[Page]],
+    pages: Iterator[Page],
+    keys: KeyRange,
+    page_keys: int = PAGE_KEYS,
+) -> Iterator[Page]:
+    """Yield what is in a range, in pages and in no order.
 
-    While a thread waits, the others cut their range after each page, and leave it the upper part.
+    While a thread has no range, the others cut theirs after each page, and leave it the upper part.
     So the requests are at most two for each page, however the keys are distributed.
 
     Args:
         list_after: Yields the pages after a key, in key order.
+        pages: Those of the range.
+        keys: The range.
         page_keys: The keys of a page; one with fewer is the last.
     """
+    lock, canceled, seen = threading.Lock(), threading.Event(), SeenKeys()
+    # None ends a range; an error is raised again in the caller's thread.
+    found = queue.Queue[Page | BaseException | None](_WAITING_PAGES)
+    unlisted = 1  # ranges in work or waiting
 
-    def __init__(
-        self,
-        list_after: Callable[[str | None], Iterator[Page]],
-        page_keys: int = PAGE_KEYS,
-    ) -> None:
-        self._list_after = list_after
-        self._page_keys = page_keys
-        self._seen = SeenKeys()
-        self._ranges: queue.SimpleQueue[tuple[Iterator[Page], KeyRange] | None]
-        self._ranges = queue.SimpleQueue()
-        self._pages: queue.Queue[Page | BaseException | None] = queue.Queue(_WAITING_PAGES)
-        self._unlisted = 1  # ranges in the queue or in work; the listing ends at 0
-        self._lock = threading.Lock()
-        self._stopped = False
-
-    def run(self, pages: Iterator[Page], keys: KeyRange) -> Iterator[Page]:
-        """Yield what is in a range, in pages and in no order, given its own pages; once."""
-        self._ranges.put((pages, keys))
-        for number in range(_LISTERS):
-            threading.Thread(
-                target=self._work, daemon=True, name=f"shardwright-list-{number}"
-            ).start()
-        while (found := self._pages.get()) is not None:
-            if isinstance(found, BaseException):
-                raise found
-            yield found
-
-    def stop(self) -> None:
-        """End the threads, each after its request."""
-        # Threads that wait for work are woken below, those that wait for room look every second.
-        self._stopped = True
-        for _ in range(_LISTERS):
-            self._ranges.put(None)
-
-    def _work(self) -> None:
-        while (found := self._ranges.get()) is not None and not self._stopped:
-            try:
-                self._list(*found)
-            except BaseException as error:  # raised again in the caller's thread
-                self._give(error)
+    def give(page: Page | BaseException | None) -> None:
+        while not canceled.is_set():  # a caller that stopped early takes no more pages
+            with suppress(queue.Full):
+                found.put(page, timeout=1)
                 return
-            with self._lock:
-                self._unlisted -= 1
-                done = not self._unlisted
-            if done:
-                self._give(None)
 
-    def _list(self, pages: Iterator[Page], keys: KeyRange) -> None:
-        for page in pages:
-            inside = _inside(page, keys)
-            self._give(inside)
-            if self._stopped or len(inside) < self._page_keys:
-                return
-            keys = self._share(KeyRange(page[-1].key, keys.up_to), page[0].key)
+    def list_range(pages: Iterator[Page], keys: KeyRange) -> None:
+        nonlocal unlisted
+        try:
+            for page in pages:
+                inside = _inside(page, keys)
+                give(inside)
+                if canceled.is_set() or len(inside) < page_keys:
+                    break
+                keys = KeyRange(page[-1].key, keys.up_to)
+                with lock:
+                    seen.add(page[0].key, page[-1].key)
+                    cut = seen.middle_of(keys) if unlisted < _LISTERS else None
+                    unlisted += cut is not None
+                if cut is not None:
+                    pool.submit(
+                        cancelable, canceled, list_range, list_after(cut), KeyRange(cut, keys.up_to)
+                    )
+                    keys = KeyRange(keys.after, cut)
+            give(None)
+        except BaseException as error:
+            give(error)
 
-    def _share(self, keys: KeyRange, first: str) -> KeyRange:
-        """Return what is left of a range after giving its upper part to a thread that waits.
-
-        `first` is the first key of its last page.
-        """
-        with self._lock:
-            self._seen.add(first, keys.after or first)
-            # Fewer ranges than threads: one of them is waiting.
-            cut = self._seen.middle_of(keys) if self._unlisted < _LISTERS else None
-            if cut is None:
-                return keys
-            # Before the range is in the queue, or its end could bring the count to 0 too early.
-            self._unlisted += 1
-        self._ranges.put((self._list_after(cut), KeyRange(cut, keys.up_to)))
-        return KeyRange(keys.after, cut)
-
-    def _give(self, found: Page | BaseException | None) -> None:
-        while not self._stopped:  # a caller that stopped early takes no more pages
-            try:
-                self._pages.put(found, timeout=1)
-                return
-            except queue.Full:
+    pool = ThreadPoolExecutor(_LISTERS, "shardwright-list")
+    pool.submit(cancelable, canceled, list_range, pages, keys)
+    try:
+        while unlisted:
+            page = found.get()
+            if isinstance(page, BaseException):
+                raise page
+            if page is not None:
+                yield page
                 continue
+            with lock:
+                unlisted -= 1
+    finally:
+        canceled.set()
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -11,7 +11,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import StorageError
-from shardwright.reader.look_ahead import LookAhead
+from shardwright.reader.iteration import LookAhead
 from tests.support.damage import first_shard
 from tests.support.readers import take
 

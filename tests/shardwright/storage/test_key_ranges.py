@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardwright.errors import StorageError
 from shardwright.storage.addresses import key_problem
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, SeenKeys, cut_range, middle
-from shardwright.storage.listing import ObjectRow, Page, ParallelLister
+from shardwright.storage.listing import ObjectRow, Page, list_in_parallel
 
 PREFIX = "p/"
 NAMES = st.text("019az-. /_éä日🎈", min_size=1, max_size=6)
@@ -42,12 +42,9 @@ class Store:
             yield [ObjectRow(name, 1, "") for name in page]
 
     def listed(self, keys: KeyRange = ALL_KEYS) -> Counter[str]:
-        lister = ParallelLister(self.rows_after, self.page_keys)
-        try:
-            pages = lister.run(self.rows_after(keys.after), keys)
-            return Counter(row.key for page in pages for row in page)
-        finally:
-            lister.stop()
+        rows = self.rows_after(keys.after)
+        pages = list_in_parallel(self.rows_after, rows, keys, self.page_keys)
+        return Counter(row.key for page in pages for row in page)
 
     def cut(self, wanted: int) -> list[KeyRange]:
         return cut_range(lambda key: next(self.pages_after(key)), PREFIX, self.page_keys, wanted)
@@ -103,10 +100,13 @@ def test_a_cut_is_a_key_between(low: str, high: str | None, letters: set[str]) -
 @pytest.mark.parametrize(
     "name",
     [
-        "{:06d}.jpg", "class_{:05d}/r.jpg", "train/n{0:08d}/n{0:08d}.JPEG", "deep/er/{:05d}",
+        "{:06d}.jpg",
+        "class_{:05d}/r.jpg",
+        "train/n{0:08d}/n{0:08d}.JPEG",
+        "deep/er/{:05d}",
         "{:06x}",
     ],
-)  # fmt: skip
+)
 def test_a_range_is_cut_among_its_keys(name: str) -> None:
     """A cut above all of them would give the thread that waits nothing to list."""
     keys, seen = [PREFIX + name.format(number) for number in range(9000)], SeenKeys()
@@ -125,19 +125,14 @@ def test_even_names_are_cut_evenly() -> None:
     assert max(sizes) < len(keys) / 4
 
 
-ROWS = [ObjectRow(f"p/{number:03d}", 1, "") for number in range(100)]
-TENS = [ROWS[start : start + 10] for start in range(0, 100, 10)]
+def test_a_store_without_order_is_an_error() -> None:
+    pages = [[ObjectRow(f"p/{name}", 1, "") for name in "bac"]]
+    with pytest.raises(StorageError, match="lists 'p/a/' after 'p/b', so keys may be missing"):
+        list(list_in_parallel(lambda _: iter(pages), iter(pages), ALL_KEYS, 3))
 
 
-@pytest.mark.parametrize(
-    ("pages", "found"),
-    [
-        ([ROWS[2::-1]], "'p/001/' after 'p/002', "),
-        (TENS, ""),  # each range begins at the first key
-    ],
-)
-def test_a_store_without_order_is_an_error(pages: list[Page], found: str) -> None:
-    lister = ParallelLister(lambda _: iter(pages), len(pages[0]))
-    with pytest.raises(StorageError, match=f"lists .*{found}so keys may be missing"):
-        list(islice(lister.run(iter(pages), ALL_KEYS), 1000))
-    lister.stop()
+def test_a_store_that_begins_anywhere_else_is_an_error() -> None:
+    store = Store({f"p/{number:03d}" for number in range(100)}, 10)
+    rows = store.rows_after
+    with pytest.raises(StorageError, match="so keys may be missing"):
+        list(islice(list_in_parallel(lambda _: rows(None), rows(None), ALL_KEYS, 10), 1000))
