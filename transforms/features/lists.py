@@ -92,10 +92,25 @@ def is_text(kind: pa.DataType) -> bool:
     return is_any(kind, _TEXT_TYPES)
 
 
+def is_number(kind: pa.DataType) -> bool:
+    return is_any(kind, (pa.types.is_integer, pa.types.is_floating))
+
+
+def null_rows(column: pa.Array) -> Mask:
+    """Return which values are null, bool [values]."""
+    rows: Mask = column.is_null().to_numpy(zero_copy_only=False)
+    return rows
+
+
+def null_where(values: pa.Array, bad: pa.Array | Mask) -> pa.Array:
+    """Return values with nulls in place of the bad ones."""
+    return pc.if_else(bad, pa.scalar(None, values.type), values)
+
+
 def empty_as_null(column: pa.Array) -> pa.Array:
     """Return texts without white space around them, and null for empty ones."""
     trimmed = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+    return null_where(trimmed, pc.equal(trimmed, ""))
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -124,7 +139,7 @@ def take_apart(column: pa.Array, shape: Shape, separator: str = "") -> Items:
     one as a single value.
     """
     column = plain(column)
-    missing = column.is_null().to_numpy(zero_copy_only=False)
+    missing = null_rows(column)
     if not is_list(column.type):
         if not shape or not is_text(column.type):
             return Items(
@@ -165,7 +180,7 @@ def _open_lists(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
         pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     )
     if pa.types.is_fixed_size_list(column.type):
-        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+        lengths[null_rows(column)] = 0
     return plain(column.flatten()), lengths
 
 

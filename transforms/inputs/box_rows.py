@@ -28,7 +28,14 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.batch_file import BatchFile, Place
-from shardwright.transforms.features.lists import is_list, is_text, plain
+from shardwright.transforms.features.lists import (
+    is_list,
+    is_number,
+    is_text,
+    null_rows,
+    null_where,
+    plain,
+)
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.boxes import ObjectRows
@@ -150,8 +157,7 @@ class BoxColumns:
         """
         objects = []
         if label is not None:
-            is_number = pa.types.is_integer(label.type) or pa.types.is_floating(label.type)
-            kind = pa.int64() if is_number else pa.string()
+            kind = pa.int64() if is_number(label.type) else pa.string()
             objects.append(ObjectColumn(label.name, boxes.LABEL, kind))
         for one in others:
             if one.name in (*self.edges, *self.size):
@@ -220,8 +226,7 @@ class BoxColumns:
             faults.setdefault(row, f"only some of {', '.join(self.edges)} have a value")
         values = {one.feature: plain(fields[one.name]).cast(one.kind) for one in self.objects}
         if self.label is not None:
-            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
-            for row in np.flatnonzero(unknown & has_box).tolist():
+            for row in np.flatnonzero(null_rows(values[boxes.LABEL]) & has_box).tolist():
                 faults.setdefault(row, f"{self.label} has no class in UTF-8 for its box")
         if self.part is not None:
             return boxes.corners_of_sides(edges, self.part), values, faults
@@ -375,8 +380,7 @@ class BoxColumns:
                 yield found
             elif found.num_rows:
                 places = pc.index_in(rows.column("uri"), value_set=found.column("uri"))
-                is_object = places.is_valid().to_numpy(zero_copy_only=False)
-                is_object &= ~np.isnan(corners).all(axis=1)
+                is_object = ~(null_rows(places) | np.isnan(corners).all(axis=1))
                 objects = rows.filter(pa.array(is_object))
                 of_image = places.filter(pa.array(is_object)).to_numpy().astype(np.int64)
                 uris = found.column("uri").to_pylist() if in_pixels else ()
@@ -393,8 +397,7 @@ def _may_hold(kind: pa.DataType, edges: tuple[str, ...]) -> bool:
         return True
     if is_list(kind) != (edges == _LIST):
         return False
-    value = kind.value_type if is_list(kind) else kind
-    return pa.types.is_integer(value) or pa.types.is_floating(value)
+    return is_number(kind.value_type if is_list(kind) else kind)
 
 
 def _feature(column: ObjectColumn) -> Feature:
@@ -509,10 +512,7 @@ def _flat(
     rows = np.repeat(np.arange(len(counts)), counts)
     numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     if faults:
-        lists = {
-            name: pc.if_else(pa.array(good), one, pa.scalar(None, one.type))
-            for name, one in lists.items()
-        }
+        lists = {name: null_where(one, ~good) for name, one in lists.items()}
     return rows, numbers.tolist(), {name: one.flatten() for name, one in lists.items()}, faults
 
 
@@ -602,7 +602,7 @@ class BoxStructs:
         texts, bad = class_texts(values, self.label or "")
         if names := self.values.class_names:
             texts = names_of(values, names)
-        return pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts)
+        return null_where(texts, bad)
 
 
 def _stated_sizes(batch: pa.RecordBatch) -> Sequence[boxes.ImageSize | None]:

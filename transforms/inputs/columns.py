@@ -28,6 +28,7 @@ from shardwright.transforms.features.lists import (
     empty_as_null,
     is_list,
     is_text,
+    null_where,
     plain,
 )
 from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS
@@ -106,7 +107,7 @@ def names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
     """
     texts = class_texts(numbers, "")[0]
     places = pc.index_in(texts, value_set=pa.array(map(str, range(len(names))), pa.string()))
-    others = pc.if_else(pc.equal(texts, "-1"), pa.scalar(None, pa.string()), texts)
+    others = null_where(texts, pc.equal(texts, "-1"))
     return pc.coalesce(pa.array(names, pa.string()).take(places), others)
 
 

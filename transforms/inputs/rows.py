@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
-from shardwright.transforms.features.lists import empty_as_null, is_list, value_type
+from shardwright.transforms.features.lists import empty_as_null, is_list, null_rows, value_type
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
@@ -323,7 +323,7 @@ def _references(
     problems: dict[int, Problem] = {
         row: (RejectReason.BAD_VALUE, told) for row, told in rows.faults.items()
     }
-    for row in np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)).tolist():
+    for row in np.flatnonzero(null_rows(ids)).tolist():
         problems.setdefault(row, (RejectReason.BAD_ID, "the id is empty"))
     pictures = {}
     for name in filter(None, (layout.image, *layout.pictures)):

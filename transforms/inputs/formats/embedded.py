@@ -18,7 +18,7 @@ from shardwright.format.parquet import ParquetRows
 from shardwright.format.schema import PICTURES
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.features.lists import is_list, value_type
+from shardwright.transforms.features.lists import is_list, is_number, value_type
 from shardwright.transforms.inputs.columns import Columns, said_kinds
 from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
@@ -43,7 +43,6 @@ from shardwright.transforms.rejects import Reject, incomplete
 ROWS_AT_A_TIME = 64  # their images are in memory at once
 _METADATA = b"huggingface"
 _ODD_METADATA = (KeyError, TypeError, ValueError, AttributeError)
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating)  # pandas makes floats of a gap
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
@@ -91,7 +90,7 @@ def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
     return {
         name: names
         for name, names in found.items()
-        if names and name in kinds and any(test(kinds[name]) for test in _NUMBERS)
+        if names and name in kinds and is_number(kinds[name])  # pandas makes floats of a gap
     }
 
 
