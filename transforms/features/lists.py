@@ -67,6 +67,12 @@ class Items:
         return as_lists(values, self.lengths)
 
 
+def list_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the number of values of each list, 0 for null."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
 def as_lists(values: pa.Array, lengths: npt.NDArray[np.int64]) -> pa.Array:
     """Return values as one list per row, of these lengths."""
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
@@ -176,9 +182,7 @@ def _flatten(column: pa.Array, shape: Shape) -> tuple[pa.Array, npt.NDArray[np.i
 
 
 def _open_lists(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    lengths = (
-        pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
+    lengths = list_lengths(column)
     if pa.types.is_fixed_size_list(column.type):
         lengths[null_rows(column)] = 0
     return plain(column.flatten()), lengths

@@ -36,6 +36,7 @@ from shardwright.transforms.features.lists import (
     as_sets,
     is_list,
     is_number,
+    list_lengths,
     null_rows,
     take_apart,
 )
@@ -119,8 +120,9 @@ def _uneven_sequences(
         column = settled[feature.name]
         lengths = np.ones(len(column), np.int64)
         if pa.types.is_list(column.type):
-            lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-            lengths = lengths // math.prod(size or 1 for size in feature.stored_shape[1:])
+            lengths = list_lengths(column) // math.prod(
+                size or 1 for size in feature.stored_shape[1:]
+            )
         first, wanted = firsts.setdefault(feature.sequence, (feature, lengths))
         rule = (
             f"must have as many items as {first.column_name!r}, because both belong to the "
@@ -302,7 +304,7 @@ def _hash_lists(column: pa.Array, feature: Feature) -> np.ndarray:
     """Return a hash of the items of each list, in their order."""
     items = column.flatten()
     values = items.to_numpy() if is_number(items.type) else _hash_items(items)
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    lengths = list_lengths(column)
     if feature.kind == FeatureKind.MULTI_LABEL:
         values, lengths = as_sets(values, lengths)
     # The numbers' own bytes as one binary value for each row: no loop over rows, and no text.

@@ -29,9 +29,11 @@ from shardwright.format.schema import Feature
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.batch_file import BatchFile, Place
 from shardwright.transforms.features.lists import (
+    as_lists,
     is_list,
     is_number,
     is_text,
+    list_lengths,
     null_rows,
     null_where,
     plain,
@@ -498,10 +500,7 @@ def _flat(
         The row of each box; its number in its row; the values of each column; and row -> fault. A
         row with a fault has no values.
     """
-    lengths = {
-        name: pc.fill_null(pc.list_value_length(one), 0).to_numpy().astype(np.int64)
-        for name, one in lists.items()
-    }
+    lengths = {name: list_lengths(one) for name, one in lists.items()}
     counts, faults = lengths[first], dict[int, str]()
     for name, found in lengths.items():
         for row in np.flatnonzero(found != counts).tolist():
@@ -579,11 +578,9 @@ class BoxStructs:
                 continue
             column, name = found.column(extra_name(self.column)), extra_name(self.column)
             if is_list(column.type):  # of structs
-                lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-                offsets = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
-                items = column.flatten()
+                lengths, items = list_lengths(column), column.flatten()
                 lists = {
-                    each.name: pa.ListArray.from_arrays(offsets, pc.struct_field(items, each.name))
+                    each.name: as_lists(pc.struct_field(items, each.name), lengths)
                     for each in items.type
                 }
             else:

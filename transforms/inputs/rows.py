@@ -17,7 +17,13 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
-from shardwright.transforms.features.lists import empty_as_null, is_list, null_rows, value_type
+from shardwright.transforms.features.lists import (
+    empty_as_null,
+    is_list,
+    is_number,
+    null_rows,
+    value_type,
+)
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
@@ -101,9 +107,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     # Given the type, Arrow would truncate 1.5 to 1; a cast does not.
     array = pa.array(values)
     found = value_type(array.type)
-    if not any(
-        test(found) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
-    ):
+    if not (is_number(found) or pa.types.is_null(found)):
         raise TypeError(f"{found} is no number")
     return array.cast(kind)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,7 @@ from shardwright.transforms.splits.split_rules import SplitRule, units_of
 
 _MAX_JSON_BYTES = 4 << 30  # some 100 million ids; more belong in a table
 _USUAL = {"id": (*ROLE_COLUMNS["id"], *ROLE_COLUMNS["image"]), "split": ROLE_COLUMNS["split"]}
-_Ids = list[str | int]  # of a JSON file
+_JSON: Any = dict[str, list[str | int]] | list[str | int]  # ids by split, or of one
 ListedIds = Mapping[str, str]  # id -> split, on every worker
 
 
@@ -184,9 +185,7 @@ def _read_file(
     try:
         text = decode_text(files_of(path, storage).read_bytes(path))
         if path.lower().endswith(".json"):
-            found = typed(
-                load_json(text.encode(), max_bytes=_MAX_JSON_BYTES), dict[str, _Ids] | _Ids
-            )
+            found = typed(load_json(text.encode(), max_bytes=_MAX_JSON_BYTES), _JSON)
             lists = found if isinstance(found, dict) else {split: found}
             rows = [
                 (str(one), key) for key, ids in lists.items() if split in (None, key) for one in ids
