@@ -552,11 +552,6 @@ class BoxStructs:
                 return cls(one.name, found)
         return None
 
-    @property
-    def label(self) -> str | None:
-        """The field of the class."""
-        return self.values.label
-
     def with_names(self, names: tuple[str, ...]) -> BoxStructs:
         """Return the column with names for its class numbers; () if they have none."""
         if not names or self.values.types[boxes.LABEL] != pa.int64():
@@ -596,7 +591,7 @@ class BoxStructs:
             )
 
     def _classes(self, values: pa.Array) -> pa.Array:
-        texts, bad = class_texts(values, self.label or "")
+        texts, bad = class_texts(values, self.values.label or "")
         if names := self.values.class_names:
             texts = names_of(values, names)
         return null_where(texts, bad)

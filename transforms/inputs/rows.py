@@ -224,8 +224,8 @@ def columns_of(
     if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
         roles["label"] = classes[0]
     structs = BoxStructs.find(schema, request.kinds) if image and object_names else None
-    if structs is not None and structs.label and object_names:
-        structs = structs.with_names(object_names(structs.column, structs.label))
+    if structs is not None and (field := structs.values.label) and object_names:
+        structs = structs.with_names(object_names(structs.column, field))
     return Columns(
         structs=structs,
         columns=schema.remove_metadata(),
