@@ -30,7 +30,6 @@ from PIL import Image, ImageOps
 from benchmarks.photos import render_photo, sample_photographs
 from shardwright.images.perceptual_hash import hash_image
 from shardwright.transforms.near_duplicates.groups import (
-    collapse,
     find_pairs,
     hash_picture,
     join_pairs,
@@ -64,7 +63,7 @@ def measure_speed(number: int, pairs: int) -> list[str]:
     """Search the planted pairs, print the figures, and return what fails."""
     hashes, planted = planted_hashes(number, pairs)
     start, cpu = time.perf_counter(), time.process_time()
-    found = [*find_pairs(collapse([hashes])[0], DISTANCE)]
+    found = [*find_pairs(np.unique(hashes), DISTANCE)]
     joined = join_pairs(found)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -175,7 +174,7 @@ def measure_false_merges(photos: int) -> list[str]:
     """Compare distinct photographs, print the figures, and return what fails."""
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
         hashes = np.array(list(pool.imap(distinct_hash, range(photos), chunksize=64)), np.uint64)
-    distinct = collapse([hashes])[0]
+    distinct = np.unique(hashes)
     counts = {
         distance: len(hashes) - len(distinct) + _number_of_pairs(distinct, distance)
         for distance in (DISTANCE, 4, 6, 8)

@@ -46,6 +46,8 @@ from shardwright.transforms.features.lists import (
     is_any,
     is_list,
     is_text,
+    null_rows,
+    null_where,
     plain,
     take_apart,
     to_texts,
@@ -198,13 +200,13 @@ def settle_column(column: pa.Array, feature: Feature) -> Settled:
     """
     check_column(column.type, feature)
     if feature.kind in PICTURES:
-        absent = column.is_null().to_numpy(zero_copy_only=False) & (feature.default is None)
+        absent = null_rows(column) & (feature.default is None)
         return Settled(column, misfits_at(absent, "has no picture, and the feature has no default"))
     if feature.kind == FeatureKind.TENSOR:
         tensors, bad = encode_tensors(
             plain(column) if pa.types.is_dictionary(column.type) else column, feature
         )
-        absent = column.is_null().to_numpy(zero_copy_only=False)
+        absent = null_rows(column)
         rule = (
             f"is {{value}}, which is not a {feature.dtype or 'float32'} tensor of shape "
             f"{_told_shape(feature)}"
@@ -266,7 +268,7 @@ def _settle_items(items: Items, feature: Feature) -> Settled:
     if is_text(values.type) and feature.kind not in TEXT_KINDS:
         values = empty_as_null(values.cast(pa.string()))
     values, item_faults = CONVERT[feature.kind](values, feature)
-    empty = values.is_null().to_numpy(zero_copy_only=False)
+    empty = null_rows(values)
     misfits = misfits_at(
         items.odd, f"is {{value}}, which does not have the shape {_told_shape(feature)}"
     )
@@ -331,7 +333,7 @@ def _settle_words(column: pa.Array, feature: Feature) -> Settled:
         texts, bad = to_texts(items.values)
         joined = pc.binary_join(items.as_lists(_fill(texts, "")), " ")
         texts, bad = (
-            pc.if_else(pa.array(items.missing), pa.scalar(None, pa.string()), joined),
+            null_where(joined, items.missing),
             items.rows_with(bad),
         )
     else:

@@ -19,7 +19,15 @@ import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind, VocabularyRule
-from shardwright.transforms.features.lists import BYTES_TYPES, Mask, is_any, to_texts
+from shardwright.transforms.features.lists import (
+    BYTES_TYPES,
+    Mask,
+    is_any,
+    is_number,
+    null_rows,
+    null_where,
+    to_texts,
+)
 from shardwright.transforms.rejects import RejectReason
 
 _INTEGER_RANGES = {
@@ -56,7 +64,7 @@ def to_integers(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
         return _each(values, lambda value: _to_integer(value, low, high), pa.int64())
     numbers = values.fill_null(0).to_numpy(zero_copy_only=False)
     bad = np.asarray((numbers < low) | (numbers > high))
-    return _without(values, bad).cast(pa.int64()), bad
+    return null_where(values, bad).cast(pa.int64()), bad
 
 
 def to_floats(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
@@ -68,12 +76,12 @@ def to_floats(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
     kind = values.type
     if pa.types.is_boolean(kind):
         values = values.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    elif not is_number(kind):
         values, bad = _each(values, _to_float, pa.float64())
         return values.cast(pa.float32(), safe=False), bad | _too_large(values, limit)
     doubles = values.cast(pa.float64(), safe=False)
     bad = _too_large(doubles, limit)
-    return _without(doubles, bad).cast(pa.float32(), safe=False), bad
+    return null_where(doubles, bad).cast(pa.float32(), safe=False), bad
 
 
 def _whole_numbers(values: pa.Array, low: int, high: int) -> tuple[pa.Array, Mask]:
@@ -86,16 +94,12 @@ def _whole_numbers(values: pa.Array, low: int, high: int) -> tuple[pa.Array, Mas
         | (numbers >= float(high) + (high < 2**53))
     )
     whole = np.where(bad, 0, numbers).astype(np.int64)
-    return pa.array(whole, mask=values.is_null().to_numpy(zero_copy_only=False)), np.asarray(bad)
+    return pa.array(whole, mask=null_rows(values)), np.asarray(bad)
 
 
 def _too_large(values: pa.Array, limit: float) -> Mask:
     numbers = np.abs(values.fill_null(0.0).to_numpy(zero_copy_only=False))
     return np.asarray((numbers > limit) & (numbers < np.inf))
-
-
-def _without(values: pa.Array, bad: Mask) -> pa.Array:
-    return pc.if_else(pa.array(bad), pa.scalar(None, values.type), values) if bad.any() else values
 
 
 def _each(
@@ -330,8 +334,7 @@ def _floats(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]
 
 def _warn_of_rounding(values: pa.Array, numbers: pa.Array, feature: Feature) -> None:
     """Warn, once in a process, of a column of which many different numbers become equal."""
-    is_number = pa.types.is_floating(values.type) or pa.types.is_integer(values.type)
-    if not is_number or feature.name in _told:
+    if not is_number(values.type) or feature.name in _told:
         return
     given = pc.count_distinct(values.filter(numbers.is_valid())).as_py()
     left = pc.count_distinct(numbers).as_py()
@@ -387,8 +390,7 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.string())
     if pa.types.is_floating(values.type):  # as pandas makes of a column with a gap
-        present = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
-        numbers, bad = to_integers(present, "")
+        numbers, bad = to_integers(null_where(values, pc.is_nan(values)), "")
         named, misfits = _classes(numbers, feature)
         return named, misfits + misfits_at(bad, "is {value}; a class is a text or a whole number")
     if not pa.types.is_integer(values.type):
@@ -401,7 +403,7 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
     indices = numbers.fill_null(0).to_numpy()
     outside = (indices < 0) | (indices >= len(feature.names))
     rule = f"is {{value}}; class indices must be at least 0 and below {len(feature.names)}"
-    known = pc.if_else(pa.array(outside), pa.scalar(None, pa.int64()), numbers)
+    known = null_where(numbers, outside)
     return pa.array(feature.names, pa.string()).take(known), misfits + misfits_at(
         outside, rule, RejectReason.UNKNOWN_LABEL
     )

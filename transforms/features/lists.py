@@ -67,6 +67,12 @@ class Items:
         return as_lists(values, self.lengths)
 
 
+def list_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the number of values of each list, 0 for null."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0)
+    return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
 def as_lists(values: pa.Array, lengths: npt.NDArray[np.int64]) -> pa.Array:
     """Return values as one list per row, of these lengths."""
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
@@ -92,10 +98,25 @@ def is_text(kind: pa.DataType) -> bool:
     return is_any(kind, _TEXT_TYPES)
 
 
+def is_number(kind: pa.DataType) -> bool:
+    return is_any(kind, (pa.types.is_integer, pa.types.is_floating))
+
+
+def null_rows(column: pa.Array) -> Mask:
+    """Return which values are null, bool [values]."""
+    rows: Mask = column.is_null().to_numpy(zero_copy_only=False)
+    return rows
+
+
+def null_where(values: pa.Array, bad: pa.Array | Mask) -> pa.Array:
+    """Return values with nulls in place of the bad ones."""
+    return pc.if_else(bad, pa.scalar(None, values.type), values)
+
+
 def empty_as_null(column: pa.Array) -> pa.Array:
     """Return texts without white space around them, and null for empty ones."""
     trimmed = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+    return null_where(trimmed, pc.equal(trimmed, ""))
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -124,7 +145,7 @@ def take_apart(column: pa.Array, shape: Shape, separator: str = "") -> Items:
     one as a single value.
     """
     column = plain(column)
-    missing = column.is_null().to_numpy(zero_copy_only=False)
+    missing = null_rows(column)
     if not is_list(column.type):
         if not shape or not is_text(column.type):
             return Items(
@@ -161,11 +182,9 @@ def _flatten(column: pa.Array, shape: Shape) -> tuple[pa.Array, npt.NDArray[np.i
 
 
 def _open_lists(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    lengths = (
-        pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
+    lengths = list_lengths(column)
     if pa.types.is_fixed_size_list(column.type):
-        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+        lengths[null_rows(column)] = 0
     return plain(column.flatten()), lengths
 
 

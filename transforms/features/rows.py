@@ -30,7 +30,16 @@ from shardwright.format.schema import (
 )
 from shardwright.transforms.features.columns import settle_columns
 from shardwright.transforms.features.conversions import Misfit, encode_bags, encode_tokens
-from shardwright.transforms.features.lists import Mask, as_lists, as_sets, is_list, take_apart
+from shardwright.transforms.features.lists import (
+    Mask,
+    as_lists,
+    as_sets,
+    is_list,
+    is_number,
+    list_lengths,
+    null_rows,
+    take_apart,
+)
 from shardwright.transforms.features.vocabularies import Vocabularies, is_storable
 from shardwright.transforms.record_states import places_of
 from shardwright.transforms.references import (
@@ -111,8 +120,9 @@ def _uneven_sequences(
         column = settled[feature.name]
         lengths = np.ones(len(column), np.int64)
         if pa.types.is_list(column.type):
-            lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-            lengths = lengths // math.prod(size or 1 for size in feature.stored_shape[1:])
+            lengths = list_lengths(column) // math.prod(
+                size or 1 for size in feature.stored_shape[1:]
+            )
         first, wanted = firsts.setdefault(feature.sequence, (feature, lengths))
         rule = (
             f"must have as many items as {first.column_name!r}, because both belong to the "
@@ -169,12 +179,12 @@ def index_labels(
         yield set_column(batch, LABEL_INDEX, pa.nulls(batch.num_rows, pa.int64()))
         return
     labels = batch.column("label")
-    missing = labels.is_null().to_numpy(zero_copy_only=False)
+    missing = null_rows(labels)
     yield from reject_rows(
         batch, missing, RejectReason.MISSING_LABEL, "other images have a label, this one has none"
     )
     indices = pc.index_in(labels, value_set=pa.array(class_names, pa.string())).cast(pa.int64())
-    known = indices.is_valid().to_numpy(zero_copy_only=False)
+    known = ~null_rows(indices)
     unknown = ~known & ~missing
     if unknown.any():
         storable = np.array([label is None or is_storable(label) for label in labels.to_pylist()])
@@ -201,7 +211,7 @@ def index_column(
         return {first.key: indices, others[0].key: counts}, known
     items = take_apart(column, (None,) if is_list(column.type) else ())
     indices = pc.index_in(items.values, value_set=pa.array(words, pa.string())).cast(pa.int64())
-    unknown = items.rows_with(indices.is_null().to_numpy(zero_copy_only=False))
+    unknown = items.rows_with(null_rows(indices))
     if feature.kind == FeatureKind.MULTI_LABEL:
         # Unknown ones are any class: their rows are rejected.
         values, lengths = as_sets(indices.fill_null(0).to_numpy(), items.lengths)
@@ -286,15 +296,15 @@ def _hashes_in(column: pa.Array, feature: Feature) -> np.ndarray:
     else:
         hashes = _hash_items(column)
     if column.null_count:
-        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _MISSING
+        hashes[null_rows(column)] = _MISSING
     return hashes
 
 
 def _hash_lists(column: pa.Array, feature: Feature) -> np.ndarray:
     """Return a hash of the items of each list, in their order."""
     items = column.flatten()
-    values = items.to_numpy() if _is_number(items.type) else _hash_items(items)
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    values = items.to_numpy() if is_number(items.type) else _hash_items(items)
+    lengths = list_lengths(column)
     if feature.kind == FeatureKind.MULTI_LABEL:
         values, lengths = as_sets(values, lengths)
     # The numbers' own bytes as one binary value for each row: no loop over rows, and no text.
@@ -304,16 +314,12 @@ def _hash_lists(column: pa.Array, feature: Feature) -> np.ndarray:
 
 
 def _hash_items(items: pa.Array) -> np.ndarray:
-    if not _is_number(items.type):
+    if not is_number(items.type):
         return _hash_bytes(items)
     numbers = items.to_numpy(zero_copy_only=False)
     # By their bits, so that -0.0 and each NaN have a hash, too. There are no nulls: they are
     # misfits.
     return numbers.view(f"u{numbers.itemsize}").astype(np.uint64)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _hash_bytes(values: pa.Array) -> np.ndarray:

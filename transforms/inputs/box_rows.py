@@ -28,7 +28,16 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
 from shardwright.storage.options import StorageOptions
 from shardwright.transforms.batch_file import BatchFile, Place
-from shardwright.transforms.features.lists import is_list, is_text, plain
+from shardwright.transforms.features.lists import (
+    as_lists,
+    is_list,
+    is_number,
+    is_text,
+    list_lengths,
+    null_rows,
+    null_where,
+    plain,
+)
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.boxes import ObjectRows
@@ -150,8 +159,7 @@ class BoxColumns:
         """
         objects = []
         if label is not None:
-            is_number = pa.types.is_integer(label.type) or pa.types.is_floating(label.type)
-            kind = pa.int64() if is_number else pa.string()
+            kind = pa.int64() if is_number(label.type) else pa.string()
             objects.append(ObjectColumn(label.name, boxes.LABEL, kind))
         for one in others:
             if one.name in (*self.edges, *self.size):
@@ -220,8 +228,7 @@ class BoxColumns:
             faults.setdefault(row, f"only some of {', '.join(self.edges)} have a value")
         values = {one.feature: plain(fields[one.name]).cast(one.kind) for one in self.objects}
         if self.label is not None:
-            unknown = values[boxes.LABEL].is_null().to_numpy(zero_copy_only=False)
-            for row in np.flatnonzero(unknown & has_box).tolist():
+            for row in np.flatnonzero(null_rows(values[boxes.LABEL]) & has_box).tolist():
                 faults.setdefault(row, f"{self.label} has no class in UTF-8 for its box")
         if self.part is not None:
             return boxes.corners_of_sides(edges, self.part), values, faults
@@ -375,8 +382,7 @@ class BoxColumns:
                 yield found
             elif found.num_rows:
                 places = pc.index_in(rows.column("uri"), value_set=found.column("uri"))
-                is_object = places.is_valid().to_numpy(zero_copy_only=False)
-                is_object &= ~np.isnan(corners).all(axis=1)
+                is_object = ~(null_rows(places) | np.isnan(corners).all(axis=1))
                 objects = rows.filter(pa.array(is_object))
                 of_image = places.filter(pa.array(is_object)).to_numpy().astype(np.int64)
                 uris = found.column("uri").to_pylist() if in_pixels else ()
@@ -393,8 +399,7 @@ def _may_hold(kind: pa.DataType, edges: tuple[str, ...]) -> bool:
         return True
     if is_list(kind) != (edges == _LIST):
         return False
-    value = kind.value_type if is_list(kind) else kind
-    return pa.types.is_integer(value) or pa.types.is_floating(value)
+    return is_number(kind.value_type if is_list(kind) else kind)
 
 
 def _feature(column: ObjectColumn) -> Feature:
@@ -495,10 +500,7 @@ def _flat(
         The row of each box; its number in its row; the values of each column; and row -> fault. A
         row with a fault has no values.
     """
-    lengths = {
-        name: pc.fill_null(pc.list_value_length(one), 0).to_numpy().astype(np.int64)
-        for name, one in lists.items()
-    }
+    lengths = {name: list_lengths(one) for name, one in lists.items()}
     counts, faults = lengths[first], dict[int, str]()
     for name, found in lengths.items():
         for row in np.flatnonzero(found != counts).tolist():
@@ -509,10 +511,7 @@ def _flat(
     rows = np.repeat(np.arange(len(counts)), counts)
     numbers = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     if faults:
-        lists = {
-            name: pc.if_else(pa.array(good), one, pa.scalar(None, one.type))
-            for name, one in lists.items()
-        }
+        lists = {name: null_where(one, ~good) for name, one in lists.items()}
     return rows, numbers.tolist(), {name: one.flatten() for name, one in lists.items()}, faults
 
 
@@ -553,11 +552,6 @@ class BoxStructs:
                 return cls(one.name, found)
         return None
 
-    @property
-    def label(self) -> str | None:
-        """The field of the class."""
-        return self.values.label
-
     def with_names(self, names: tuple[str, ...]) -> BoxStructs:
         """Return the column with names for its class numbers; () if they have none."""
         if not names or self.values.types[boxes.LABEL] != pa.int64():
@@ -579,11 +573,9 @@ class BoxStructs:
                 continue
             column, name = found.column(extra_name(self.column)), extra_name(self.column)
             if is_list(column.type):  # of structs
-                lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-                offsets = pa.array(np.append(0, np.cumsum(lengths)).astype(np.int32))
-                items = column.flatten()
+                lengths, items = list_lengths(column), column.flatten()
                 lists = {
-                    each.name: pa.ListArray.from_arrays(offsets, pc.struct_field(items, each.name))
+                    each.name: as_lists(pc.struct_field(items, each.name), lengths)
                     for each in items.type
                 }
             else:
@@ -599,10 +591,10 @@ class BoxStructs:
             )
 
     def _classes(self, values: pa.Array) -> pa.Array:
-        texts, bad = class_texts(values, self.label or "")
+        texts, bad = class_texts(values, self.values.label or "")
         if names := self.values.class_names:
             texts = names_of(values, names)
-        return pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), texts)
+        return null_where(texts, bad)
 
 
 def _stated_sizes(batch: pa.RecordBatch) -> Sequence[boxes.ImageSize | None]:

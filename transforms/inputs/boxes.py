@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
+from shardwright.transforms.features.lists import as_lists
 from shardwright.transforms.references import (
     STATED_SIZE,
     STATED_SIZE_TYPE,
@@ -231,10 +232,9 @@ def with_objects(
         yield Reject(names[place], uris[rows[place]], RejectReason.EMPTY_BOX, detail)
     if len(told) < images.num_rows:
         boxes = pa.FixedSizeListArray.from_arrays(pa.array(settled.reshape(-1)), type=BOX_TYPE)
+        lengths = np.bincount(found.rows[keep], minlength=images.num_rows)
         lists = {
-            extra_name(name): list_array(
-                column.filter(pa.array(keep)), found.rows[keep], images.num_rows
-            )
+            extra_name(name): as_lists(column.filter(pa.array(keep)), lengths)
             for name, column in {BOX: boxes, **values}.items()
         }
         rest = ~np.isin(np.arange(images.num_rows), [*told])
@@ -265,36 +265,18 @@ def _warn_of_outside(corners: NDArray[np.float64], uris: Sequence[str]) -> None:
     )
 
 
-def list_array(values: pa.Array, rows: NDArray[np.int64], num_rows: int) -> pa.ListArray:
-    """Group values into one list per row.
-
-    Args:
-        values: The items of all lists, row after row.
-        rows: The row of each item, ascending.
-        num_rows: The number of lists; rows without items get an empty one.
-    """
-    offsets = np.searchsorted(rows, np.arange(num_rows + 1)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), values)
-
-
 def _shown(corners: Iterable[float]) -> str:
     names = ("ymin", "xmin", "ymax", "xmax")
     pairs = zip(names, corners, strict=True)
     return ", ".join(f"{name}={value:.6g}" for name, value in pairs) + ", as fractions"
 
 
-def stated_size(height: object, width: object) -> ImageSize | None:
+def stated_size(height: Any, width: Any) -> ImageSize | None:
     """Return the size that a label file states; None if absent, or 0, which some tools write."""
-    sides = []
     for value in (height, width):
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not 0 < value < _MAX_SIDE
-        ):
+        if type(value) not in (int, float) or not 0 < value < _MAX_SIDE:
             return None
-        sides.append(float(value))
-    return ImageSize(*sides)
+    return ImageSize(float(height), float(width))
 
 
 def _sizes_of(

@@ -26,8 +26,10 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.transforms.features.lists import (
     BYTES_TYPES,
     empty_as_null,
+    is_any,
     is_list,
     is_text,
+    null_where,
     plain,
 )
 from shardwright.transforms.inputs.file_rules import SPLIT_FOLDERS
@@ -45,8 +47,7 @@ def can_be_text(kind: pa.DataType) -> bool:
     """Return whether a column can be a path, id, label, split or group."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    tests = (pa.types.is_null, pa.types.is_integer, pa.types.is_boolean, is_text)
-    return any(test(kind) for test in tests)
+    return is_any(kind, (pa.types.is_null, pa.types.is_integer, pa.types.is_boolean, is_text))
 
 
 def check_text(kind: pa.DataType, name: str) -> None:
@@ -106,7 +107,7 @@ def names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
     """
     texts = class_texts(numbers, "")[0]
     places = pc.index_in(texts, value_set=pa.array(map(str, range(len(names))), pa.string()))
-    others = pc.if_else(pc.equal(texts, "-1"), pa.scalar(None, pa.string()), texts)
+    others = null_where(texts, pc.equal(texts, "-1"))
     return pc.coalesce(pa.array(names, pa.string()).take(places), others)
 
 
@@ -424,7 +425,7 @@ def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.int64()
     if pa.types.is_floating(kind):
         return pa.float32()
-    if is_text(kind) or any(test(kind) for test in BYTES_TYPES):
+    if is_text(kind) or is_any(kind, BYTES_TYPES):
         return pa.binary()
     fix = "cast it to text or a number, or drop it"
     if (is_list(kind) and is_list(kind.value_type)) or "bbox: " in str(kind):

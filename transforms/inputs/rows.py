@@ -17,7 +17,13 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import Feature
-from shardwright.transforms.features.lists import empty_as_null, is_list, value_type
+from shardwright.transforms.features.lists import (
+    empty_as_null,
+    is_list,
+    is_number,
+    null_rows,
+    value_type,
+)
 from shardwright.transforms.inputs import boxes
 from shardwright.transforms.inputs.box_rows import HEADER_SIZE, BoxStructs
 from shardwright.transforms.inputs.columns import (
@@ -101,9 +107,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     # Given the type, Arrow would truncate 1.5 to 1; a cast does not.
     array = pa.array(values)
     found = value_type(array.type)
-    if not any(
-        test(found) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
-    ):
+    if not (is_number(found) or pa.types.is_null(found)):
         raise TypeError(f"{found} is no number")
     return array.cast(kind)
 
@@ -220,8 +224,8 @@ def columns_of(
     if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
         roles["label"] = classes[0]
     structs = BoxStructs.find(schema, request.kinds) if image and object_names else None
-    if structs is not None and structs.label and object_names:
-        structs = structs.with_names(object_names(structs.column, structs.label))
+    if structs is not None and (field := structs.values.label) and object_names:
+        structs = structs.with_names(object_names(structs.column, field))
     return Columns(
         structs=structs,
         columns=schema.remove_metadata(),
@@ -323,7 +327,7 @@ def _references(
     problems: dict[int, Problem] = {
         row: (RejectReason.BAD_VALUE, told) for row, told in rows.faults.items()
     }
-    for row in np.flatnonzero(ids.is_null().to_numpy(zero_copy_only=False)).tolist():
+    for row in np.flatnonzero(null_rows(ids)).tolist():
         problems.setdefault(row, (RejectReason.BAD_ID, "the id is empty"))
     pictures = {}
     for name in filter(None, (layout.image, *layout.pictures)):

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from shardwright.transforms.features.lists import empty_as_null
+from shardwright.transforms.features.lists import empty_as_null, null_rows
 from shardwright.transforms.hashing import hash64, spread_rows
 from shardwright.transforms.inputs.formats.tables import TableLayout
 from shardwright.transforms.inputs.image_paths import resolve_paths, stems_of
@@ -112,7 +112,7 @@ def join_bucket(
         keys = rules.keys_of(batch)
         found = pc.index_in(keys, value_set=table_keys)
         unmatched[found.drop_null().to_numpy()] = False
-        known = found.is_valid().to_numpy(zero_copy_only=False)
+        known = ~null_rows(found)
         detail = f"the --labels table has no row for this {rules.key}"
         yield from reject_rows(batch, ~known, RejectReason.MISSING_LABEL, detail)
         ambiguous = known & pc.is_in(keys, value_set=shared).to_numpy(zero_copy_only=False)

@@ -71,7 +71,8 @@ class FindNearDuplicates(beam.PTransform):
         )
         groups = (
             hashed
-            | "Hashes" >> beam.Map(_hashes_of).with_output_types(np.ndarray)
+            | "Hashes"
+            >> beam.Map(lambda rows: rows.column(PHASH).to_numpy()).with_output_types(np.ndarray)
             | "AllHashes" >> beam.combiners.ToList()
             | "Groups" >> beam.Map(HashGroups.find, self._distance)  # one HashGroups
         )
@@ -91,10 +92,6 @@ class FindNearDuplicates(beam.PTransform):
             return NearDuplicates(references, found.rejects, listed)
         kept = references | "LeaveOut" >> LeaveOut(found.main)
         return NearDuplicates(kept, found.rejects, listed)
-
-
-def _hashes_of(hashed: pa.RecordBatch) -> np.ndarray:
-    return hashed.column(PHASH).to_numpy()
 
 
 def _in_groups(hashed: pa.RecordBatch, groups: HashGroups) -> Iterator[tuple[int, bytes]]:

@@ -375,7 +375,9 @@ class HashGroups:
             hashes: The hashes of all images, uint64, in any order.
             distance: The largest distance of a pair, in bits.
         """
-        distinct, repeated = collapse([np.zeros(0, np.uint64), *hashes])
+        every = np.concatenate([np.zeros(0, np.uint64), *hashes])
+        distinct, counts = np.unique(every, return_counts=True)
+        repeated = distinct[counts > 1]
         # A hash that several images have is a pair with itself, or they would be no group.
         joined = join_pairs(chain([(repeated, repeated)], find_pairs(distinct, distance)))
         return cls(*joined, num_parts=1 + len(joined[0]) // _ROWS_PER_PART)
@@ -396,12 +398,6 @@ class HashGroups:
         parts = (roots >> np.uint64(32)) * np.uint64(self.num_parts) >> np.uint64(32)
         for part in np.unique(parts):
             yield int(part), keep_rows(rows, parts == part)
-
-
-def collapse(hashed: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct hashes, ascending, and those of several images; uint64 each."""
-    distinct, counts = np.unique(np.concatenate(hashed), return_counts=True)
-    return distinct, distinct[counts > 1]
 
 
 def join_pairs(parts: Iterable[Pairs]) -> Pairs:

@@ -8,7 +8,6 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.transforms.routing import Route, Routed
 from shardwright.transforms.splits.split_rules import (
-    DrawnSplits,
     SplitDraw,
     SplitRule,
     assign_splits,
@@ -59,12 +58,8 @@ class DrawSplits(beam.PTransform):
             | "AllHashes" >> beam.combiners.ToList()
             | "Decide" >> beam.Map(self._draw.decide)  # one DrawnSplits
         )
-        split = references | "Split" >> beam.Map(_split, AsSingleton(drawn)).with_output_types(
-            pa.RecordBatch
-        )
+        split = references | "Split" >> beam.Map(
+            lambda batch, splits: splits.split(batch), AsSingleton(drawn)
+        ).with_output_types(pa.RecordBatch)
         none = beam.Create([]).with_output_types(bytes)
         return Routed(split, references.pipeline | "NoRejects" >> none)
-
-
-def _split(batch: pa.RecordBatch, drawn: DrawnSplits) -> pa.RecordBatch:
-    return drawn.split(batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, StorageError, UsageError
-from shardwright.format.json_files import load_json
+from shardwright.format.json_files import load_json, typed
 from shardwright.format.naming import is_split_name
 from shardwright.sizes import counted
 from shardwright.storage.addresses import absolute
@@ -38,6 +38,7 @@ from shardwright.transforms.splits.split_rules import SplitRule, units_of
 
 _MAX_JSON_BYTES = 4 << 30  # some 100 million ids; more belong in a table
 _USUAL = {"id": (*ROLE_COLUMNS["id"], *ROLE_COLUMNS["image"]), "split": ROLE_COLUMNS["split"]}
+_JSON: Any = dict[str, list[str | int]] | list[str | int]  # ids by split, or of one
 ListedIds = Mapping[str, str]  # id -> split, on every worker
 
 
@@ -159,7 +160,6 @@ def read_lists(lists: SplitLists) -> ListedIds:
         BuildError: A file cannot be read, has no ids or no splits, or an id is in two splits.
     """
     found: dict[str, str] = {}
-    torn: dict[str, str] = {}
     for split, path in lists.files:
         for image_id, name in _read_file(path, split, lists.storage):
             if name is None or not is_split_name(name):
@@ -168,12 +168,10 @@ def read_lists(lists: SplitLists) -> ListedIds:
                     "use letters, digits and underscores"
                 )
             if found.setdefault(image_id, name) != name:
-                torn[image_id] = name
-    for image_id, name in torn.items():
-        raise BuildError(
-            f"--split-ids puts {counted(len(torn), 'id')} in two splits, such as {image_id!r} in "
-            f"{found[image_id]} and {name}: keep one"
-        )
+                raise BuildError(
+                    f"--split-ids puts the id {image_id!r} in two splits, {found[image_id]} and "
+                    f"{name}: keep one"
+                )
     return found
 
 
@@ -187,41 +185,24 @@ def _read_file(
     try:
         text = decode_text(files_of(path, storage).read_bytes(path))
         if path.lower().endswith(".json"):
-            rows = [*_of_json(load_json(text.encode(), max_bytes=_MAX_JSON_BYTES), split)]
+            found = typed(load_json(text.encode(), max_bytes=_MAX_JSON_BYTES), _JSON)
+            lists = found if isinstance(found, dict) else {split: found}
+            rows = [
+                (str(one), key) for key, ids in lists.items() if split in (None, key) for one in ids
+            ]
         else:
             rows = [(line.strip(), split) for line in text.split("\n") if line.strip()]
         names = pa.array([name for _, name in rows], pa.string())
         splits = canonical_splits(names).to_pylist()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise BuildError(
             f"--split-ids {path} cannot be read ({error}): expected one id per line, a table, "
-            f'or JSON such as {{"test": ["id", ...]}}'
+            'or JSON such as {"test": ["id", ...]}'
         ) from error
     if not rows:
         raise BuildError(f"--split-ids {path} lists no ids")
     for (image_id, _), name in zip(rows, splits, strict=True):
         yield image_id, split or name
-
-
-def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]]:
-    """Yield (id, split) from one of four forms.
-
-    These are {split: [id, ...]}, {id: split}, [{"id": ..., "split": ...}, ...] and, with a known
-    split, [id, ...].
-    """
-    if isinstance(content, list):
-        for item in content:
-            yield (
-                (str(item["id"]), split or item["split"])
-                if isinstance(item, dict)
-                else (str(item), split)
-            )
-        return
-    for key, value in content.items():
-        if isinstance(value, list):
-            yield from ((str(item), key) for item in value if split in (None, key))
-        else:
-            yield key, split or value
 
 
 def _read_table(

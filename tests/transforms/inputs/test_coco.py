@@ -185,7 +185,7 @@ def categories(*found: dict[str, Any]) -> str:
     ('{"images": ' + "[" * 100_000, "it is nested more than 100 levels deep"),
     ('{"images": [' + "9" * 5000 + "]}", "lists no `images`"),
     (b'{"images": ["\xff"]}', "images[0] is not UTF-8"),
-    (b'{"\xff": []}', "x.json is not UTF-8"),
+    (b'{"images": [], "images": ["\xff"]}', "x.json is not UTF-8"),
     ('{"annotations": []}', "lists no `images`"),
     (categories({"id": 3}),
      "categories[0]: object missing required field name; a category has an id and a name"),

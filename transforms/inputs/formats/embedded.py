@@ -18,7 +18,7 @@ from shardwright.format.parquet import ParquetRows
 from shardwright.format.schema import PICTURES
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
-from shardwright.transforms.features.lists import is_list, value_type
+from shardwright.transforms.features.lists import is_any, is_list, is_number, value_type
 from shardwright.transforms.inputs.columns import Columns, said_kinds
 from shardwright.transforms.inputs.file_rules import has_image_magic
 from shardwright.transforms.inputs.input_files import (
@@ -43,7 +43,6 @@ from shardwright.transforms.rejects import Reject, incomplete
 ROWS_AT_A_TIME = 64  # their images are in memory at once
 _METADATA = b"huggingface"
 _ODD_METADATA = (KeyError, TypeError, ValueError, AttributeError)
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating)  # pandas makes floats of a gap
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
@@ -91,7 +90,7 @@ def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
     return {
         name: names
         for name, names in found.items()
-        if names and name in kinds and any(test(kinds[name]) for test in _NUMBERS)
+        if names and name in kinds and is_number(kinds[name])  # pandas makes floats of a gap
     }
 
 
@@ -230,9 +229,5 @@ def _holds_pictures(column: pa.Array) -> bool:
 
 def _can_hold_pictures(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind):
-        return kind.get_field_index("bytes") >= 0 and _is_binary(kind.field("bytes").type)
-    return _is_binary(kind)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in _BINARY)
+        return kind.get_field_index("bytes") >= 0 and is_any(kind.field("bytes").type, _BINARY)
+    return is_any(kind, _BINARY)

@@ -214,7 +214,6 @@ _STATED = {
 _LARGE_BYTES = 8 << 10  # of an array that a thread encodes
 URI = "python"  # stands for the place of records in rejects
 _PICTURE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
 
 
 def type_of(name: str, values: Sequence[Any], said: FeatureKind | None) -> pa.DataType:

@@ -27,7 +27,7 @@ from shardwright.storage.addresses import redact
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
-from shardwright.transforms.features.lists import plain
+from shardwright.transforms.features.lists import null_where, plain
 from shardwright.transforms.inputs.columns import check_names, check_width
 from shardwright.transforms.inputs.file_rules import NOT_UTF8, has_image_name, open_text
 from shardwright.transforms.references import BATCH_ROWS
@@ -376,5 +376,5 @@ def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
     column = plain(column)
     if column.type != pa.string():
         return column.cast(kind)
-    texts = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-    return texts.cast(kind)  # a bool's texts are true and false in any case
+    # A bool's texts are true and false in any case.
+    return null_where(column, pc.equal(column, "")).cast(kind)

@@ -24,7 +24,7 @@ from shardwright.sizes import counted
 from shardwright.storage.addresses import HIDDEN
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
-from shardwright.transforms.features.lists import empty_as_null, is_text
+from shardwright.transforms.features.lists import empty_as_null, is_text, null_where
 from shardwright.transforms.inputs.columns import (
     NOT_A_CLASS,
     ROLE_COLUMNS,
@@ -542,7 +542,7 @@ def _checked_rows(table: TableLayout, name: str) -> Rows:
         batch, no_class = _raw_references(table, part, first_row, name)
         first_row += part.num_rows
         if table.boxes is not None:  # rejects its image, not only its row
-            label = pc.if_else(no_class, pa.scalar(None, pa.string()), batch.column("label"))
+            label = null_where(batch.column("label"), no_class)
             batch = set_column(batch, "label", label)
             no_class = pa.repeat(False, batch.num_rows)
         batch = batch.append_column(_NO_CLASS, no_class)

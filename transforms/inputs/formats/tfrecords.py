@@ -101,10 +101,6 @@ class RecordLayout(Columns):
     may_lack_images: bool = False
     detection: DetectionKeys | None = None
 
-    @property
-    def has_images(self) -> bool:
-        return self.image is not None or bool(self.pictures)
-
 
 def make_layout(
     seen: RecordStatistics,
@@ -473,7 +469,7 @@ def _list_file(source: TFRecordSource, part: str) -> Rows:
             there = file._replace(uri=place.uri)
             return list_rows(layout, request, there, rows, None, etag=place.etag)
 
-        if is_compressed and layout.has_images:
+        if is_compressed and (layout.image is not None or layout.pictures):
             # It cannot be read at an offset, so its images go to the spool.
             yield from spooled_part(request, file, state, make, columns=layout.to_json())
         else:
