@@ -93,10 +93,10 @@ def _refusal(data: bytes, header: BmpHeader, *, gray: bool) -> str:
     plain = (compression == 0 and (bits in (24, 32) or gray)) or (
         compression == _BITFIELDS and bits == 32 and not has_odd_masks(data)
     )
-    if header.num_bytes >= 40 and plain:
-        return ""
     if header.num_bytes < 40:
         return f"a BMP with a header of {header.num_bytes} bytes (40 or more are supported)"
+    if plain:
+        return ""
     if bits <= 8 and compression == 0:
         return (
             f"a BMP of {bits} bits with a palette other than 256 grays (TensorFlow ignores "

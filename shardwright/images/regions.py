@@ -110,7 +110,14 @@ def part_decoder() -> str:
     images are decoded.
     """
     paths = _paths()
-    return NONE if paths is None else _verdict(*paths)
+    if paths is None:
+        return NONE
+    command = [sys.executable or "python3", "-I", "-c", _TRIAL, *paths]
+    try:
+        done = subprocess.run(command, input=_IMAGE, capture_output=True, timeout=_SECONDS)
+        return (done.stdout.decode().split() or [NONE])[-1]
+    except (OSError, subprocess.SubprocessError):
+        return NONE
 
 
 def part_decoder_fix() -> str:
@@ -147,13 +154,3 @@ def _paths() -> tuple[str, str] | None:
     libraries = [path for place in places for path in glob.glob(place)]
     has_file = extension.has_location and len(libraries) == 1
     return (str(extension.origin), os.path.realpath(libraries[0])) if has_file else None
-
-
-def _verdict(path: str, library: str) -> str:
-    """Return how the extension works with a library, as `part_decoder` says."""
-    command = [sys.executable or "python3", "-I", "-c", _TRIAL, path, library]
-    try:
-        done = subprocess.run(command, input=_IMAGE, capture_output=True, timeout=_SECONDS)
-        return (done.stdout.decode().split() or [NONE])[-1]
-    except (OSError, subprocess.SubprocessError):
-        return NONE

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardwright.errors import UsageError
 from shardwright.reader.options import ReaderOptions
@@ -22,8 +22,7 @@ _TENSORFLOW = (
 _VARIABLES = ('int(os.environ["RANK"])', 'int(os.environ["WORLD_SIZE"])')
 
 
-@dataclass(frozen=True)
-class Process:
+class Process(NamedTuple):
     """This process of a training.
 
     Attributes:
@@ -81,37 +80,32 @@ def check_hosts(
         index, count = here.arguments
         _warn(
             told,
-            "this is process %d of %d, and its reader has all of each batch: unless the others are "
-            "to get the same, open it with host_index=%s, host_count=%s, and the same seed",
-            here.index,
-            here.count,
-            index,
-            count,
+            f"this is process {here.index} of {here.count}, and its reader has all of each batch: "
+            f"unless the others are to get the same, open it with host_index={index}, "
+            f"host_count={count}, and the same seed",
         )
     data = None if is_divided else sys.modules.get("torch.utils.data")
     worker = data and data.get_worker_info()
     if worker is not None and worker.num_workers > 1 and options.host_count == 1:
         _warn(
             told,
-            "this is worker %d of %d of a DataLoader, and its reader has all records, as those of "
-            "the other workers: give the DataLoader reader.torch(), which divides them",
-            worker.id,
-            worker.num_workers,
+            f"this is worker {worker.id} of {worker.num_workers} of a DataLoader, and its reader "
+            "has all records, as those of the other workers: give the DataLoader reader.torch(), "
+            "which divides them",
         )
     if steps.fewest_rows == 0:
         _warn(
             told,
-            "the last batch of each epoch has fewer records than there are hosts, %d, so that some "
-            "host gets none of it, and a mean over it is NaN: use remainder='pad' with its mask, "
-            "or 'drop'",
-            options.host_count,
+            "the last batch of each epoch has fewer records than there are hosts, "
+            f"{options.host_count}, so that some host gets none of it, and a mean over it is NaN: "
+            "use remainder='pad' with its mask, or 'drop'",
         )
 
 
-def _warn(told: set[str], message: str, *values: object) -> None:
+def _warn(told: set[str], message: str) -> None:
     if message not in told:
         told.add(message)
-        _LOG.warning(message, *values)
+        _LOG.warning(message)
 
 
 def _of_tensorflow() -> Process | None:

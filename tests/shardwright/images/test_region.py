@@ -188,12 +188,15 @@ def test_a_table_without_codes_ends(left: int, number: int, rng: np.random.Gener
         regions._extension().decode(bytes(data), 0, left, 64, left + 8, True, 1)
 
 
-def test_a_library_that_does_not_work_is_not_used(tmp_path: Path) -> None:
+def test_a_library_that_does_not_work_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, library = regions._paths() or ("", "")
     broken = tmp_path / "libjpeg.so.62"
     broken.write_bytes(b"\x7fELF")
-    assert regions._verdict(path, library) == regions.OWN
-    assert regions._verdict(path, str(broken)) == regions.NONE
+    for tried, told in ((library, regions.OWN), (str(broken), regions.NONE)):
+        monkeypatch.setattr(regions, "_paths", lambda tried=tried: (path, tried))
+        assert regions.part_decoder.__wrapped__() == told
 
 
 def test_without_the_extension_there_is_a_fix() -> None:
