@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 from shardwright.reader.options import ReaderOptions
@@ -22,7 +22,8 @@ _TENSORFLOW = (
 _VARIABLES = ('int(os.environ["RANK"])', 'int(os.environ["WORLD_SIZE"])')
 
 
-class Process(NamedTuple):
+@dataclass(frozen=True)
+class Process:
     """This process of a training.
 
     Attributes:
@@ -40,14 +41,13 @@ def this_process() -> Process | None:
     """Return this process of torch.distributed, JAX, torchrun or TensorFlow; None if alone."""
     dist, jax = sys.modules.get("torch.distributed"), sys.modules.get("jax")
     index, count = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+    found = _of_tensorflow()
     if dist is not None and dist.is_available() and dist.is_initialized():
-        found: Process | None = Process(dist.get_rank(), dist.get_world_size(), _TORCH)
+        found = Process(dist.get_rank(), dist.get_world_size(), _TORCH)
     elif jax is not None and jax.distributed.is_initialized():
         found = Process(jax.process_index(), jax.process_count(), _JAX)
     elif index.isdecimal() and count.isdecimal():
         found = Process(int(index), int(count), _VARIABLES)
-    else:
-        found = _of_tensorflow()
     return found if found and found.count > 1 else None
 
 
