@@ -110,7 +110,7 @@ class Bench:
             self.run(part, FIND, ["find", source, "-printf", "%s %T@\n"])
         words = [sys.executable, "-c", _LIST, source]
         self.run(part, LIST, words, says=str(len(photos)), env=env)
-        self.run(part, APPEND, [*build, *_GROW], says=f"{count:,} new or changed", env=env)
+        self.run(part, APPEND, [*build, *_GROW], says=f": {count:,} added", env=env)
         self.run(part, AGAIN, [*build, *_GROW], says=_NOTHING, env=env)
         photos.remove(added)
 
@@ -184,7 +184,7 @@ def run_days(bench: Bench, base: PhotoSet, files: int, days: int, rounds: int) -
         photos.add(max(1, files // _PERCENT))
         photos.change(max(1, files // _PER_MILLE))
         photos.remove_some(max(1, files // _PER_MILLE))
-        bench.run(DAYS, APPEND, [*build, *_GROW], says=f"version {day + 2} has {len(photos):,} ")
+        bench.run(DAYS, APPEND, [*build, *_GROW], says=f"version {day + 2}: {len(photos):,} ")
     words = shardwright_command("compact", str(grown))
     bench.run(DAYS, COMPACT, words, says=f"{len(photos):,} records")
     bench.run(DAYS, BUILD, shardwright_command("build", str(source), str(fresh), *size))
