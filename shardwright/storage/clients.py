@@ -169,7 +169,7 @@ class Client:
         if fault is None:
             return None
         # Also a refusal proves that the endpoint is right.
-        self.has_answered = self.has_answered or fault.answered
+        self.has_answered |= fault.answered
         self._note(fault)
         # A HEAD of a missing object and of a missing bucket are both a bare 404: a GET has the
         # error code.
@@ -188,7 +188,8 @@ class Client:
         now = time.monotonic()
         if not fault.passes:
             # The store works, whatever it says about this object.
-            self._last_success = now if fault.answered else self._last_success
+            if fault.answered:
+                self._last_success = now
             return
         # An outage begins with the first failure after a success, or after a quiet period, which is
         # longer than the pauses between the tries of one request.
@@ -203,6 +204,8 @@ class Client:
             # By tries, too: a refused connection fails in milliseconds, a silent one takes the
             # whole timeout.
             return elapsed > FIRST_CONTACT_SECONDS or attempt > 5
+        if not attempt:  # after a process was halted, no request has had its time
+            return False
         if self._serves_others(started):
             return elapsed > (
                 self.deadline if overloaded else min(ONE_OBJECT_SECONDS, self.deadline)

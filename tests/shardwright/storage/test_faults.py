@@ -441,6 +441,21 @@ def test_only_overload_and_outages_are_waited_for(
     assert type(caught.value) is error
 
 
+def test_a_process_that_was_halted_tries_again(clock: PauseClock) -> None:
+    """While others succeed, too: by the clock, the first try has used up all time of the object."""
+    client, tries = client_without_a_store(deadline="100"), itertools.count()
+
+    def read() -> str:
+        client.call(f"{BUCKET}/y", "read", succeed)
+        if next(tries):
+            return "read"
+        clock.now += 600
+        client.call(f"{BUCKET}/y", "read", succeed)
+        raise OSError(REFUSAL)
+
+    assert client.call(f"{BUCKET}/x", "read", read) == "read"
+
+
 def test_requests_keep_to_the_rate_that_a_store_serves(clock: PauseClock) -> None:
     client, refused, free_at = client_without_a_store(deadline="1"), 0, clock.now
 
