@@ -77,12 +77,11 @@ def check_hosts(
         return  # it gives each process its part
     shared = is_divided and here is not None and here.arguments == _TENSORFLOW
     if here is not None and options.host_count == 1 and not shared:
-        index, count = here.arguments
         _warn(
             told,
             f"this is process {here.index} of {here.count}, and its reader has all of each batch: "
-            f"unless the others are to get the same, open it with host_index={index}, "
-            f"host_count={count}, and the same seed",
+            f"unless the others are to get the same, open it with host_index={here.arguments[0]}, "
+            f"host_count={here.arguments[1]}, and the same seed",
         )
     data = None if is_divided else sys.modules.get("torch.utils.data")
     worker = data and data.get_worker_info()

@@ -39,7 +39,7 @@ class LookAhead:
         self._room = _READINGS * (self._ahead + 1)
         self._pending: OrderedDict[int, PendingBatch] = OrderedDict()
         self._lock = threading.Lock()
-        self._cleanup = weakref.finalize(self, _abandon, self._pending)
+        weakref.finalize(self, _abandon, self._pending)
 
     def take(self, position: int) -> tuple[int, Batch]:
         """Return the position of the next global batch, and this host's rows of this one.
@@ -50,11 +50,11 @@ class LookAhead:
             StorageError, BadRecordError: As when iterating over the reader.
         """
         step = self._steps.step_at(position)
+        with self._lock:
+            # Before the following ones, so that it is first in the queue of the threads.
+            pending = self._pending.pop(step.position, None) or self._engine.begin(step)
+            self._begin_following(step, self._ahead)
         try:
-            with self._lock:
-                # Before the following ones, so that it is first in the queue of the threads.
-                pending = self._pending.pop(step.position, None) or self._engine.begin(step)
-                self._begin_following(step, self._ahead)
             # Not under the lock: another thread may take another batch meanwhile.
             batch, bad = self._engine.finish(pending)
             with self._lock:
@@ -62,7 +62,9 @@ class LookAhead:
                 # So that the threads have work while the caller has the batch.
                 self._begin_following(step, self._ahead + 1)
         except BaseException:
+            pending.abandon()  # an interrupt comes while others make it, perhaps for minutes
             self.clear()  # batches begun during an outage have failed too: make them again
+            pending.cancel()
             raise
         return step.next_position, batch
 
