@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 import shardwright as sw
 from shardwright.errors import ShardwrightError, UsageError
+from shardwright.format import naming
 from shardwright.format.manifest import Manifest
+from shardwright.format.notes import Note
 from shardwright.format.versions import number_of, read_version, read_versions
 from shardwright.inspect.command_parts import EXIT_DONE
 from shardwright.pipelines.commands.erase import erase
@@ -96,6 +99,9 @@ class History:
                 erase(root, ids, receipt, lambda: None)
             return
         self.source.change(dict.fromkeys(ids))
+        # The note of a commit that was killed counts for an hour.
+        for note in Path(root.uri, naming.VERSIONS_DIR).glob(f".*.{Note.COMMIT}-*"):
+            os.utime(note, (0, 0))
         with killed(-1 if step.dies_after is None else step.dies_after):
             erase(root, ids, receipt, lambda: None)
         receipt.ended = None

@@ -46,7 +46,7 @@ def test_an_item_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:
     assert (image.dtype, image.shape, label.dtype) == (np.uint8, (8, 8, 3), np.int64)
     for number in (NUM_PICTURES, -NUM_PICTURES - 1):
         with pytest.raises(IndexError, match=f"record {number} of 61 is out of range"):
-            source._source[number]
+            source._source.examples([number])
 
 
 def test_every_kind_of_feature(pictures: str) -> None:
