@@ -21,7 +21,8 @@ from shardwright.sizes import show_bytes
 from shardwright.storage.folder import Folder
 
 MAX_BYTES = 256 << 20  # decoded at a time, and allowed for every file
-_ROW_BYTES = 8 << 10  # of a file, for each row of its smallest step: small steps are slow
+# Bytes of a file for each row of its smallest step: small steps are slow.
+_ROW_BYTES, _STREAMED_ROW_BYTES = 8 << 10, 1 << 10
 # Decoded bytes for each byte of a file: indexes have up to 30, tables with a common prompt 500.
 _MAX_RATIO, _MAX_STREAMED_RATIO = 64, 1000
 
@@ -98,7 +99,7 @@ class ParquetRows:
         _check_decoded(self._path, self._num_bytes, sum(stated), streamed=streamed)
         on_average = self.metadata.num_rows * MAX_BYTES // (sum(stated) + 1)
         of_longest = 2 * MAX_BYTES // (max(stated, default=0) + 1)
-        least = self._num_bytes // _ROW_BYTES
+        least = self._num_bytes // (_STREAMED_ROW_BYTES if streamed else _ROW_BYTES)
         return max(1, min(rows, on_average, max(least, of_longest)))
 
 
