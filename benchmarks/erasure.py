@@ -5,7 +5,7 @@ Photographs are built, and 1 % more appended. Each round copies the dataset twic
 both commands write new files only, and runs both in turns. A ratio is the wall time of `compact`
 divided by that of `erase`, start-up included.
 
-Exit code 1 if the median ratio is below 0.8: docs/versions.md says that they take the same time.
+Exit code 1 if the median ratio is below 0.6: docs/versions.md says that it takes 1.4 times as long.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
     told = f"{len(erasures.erased)} of {args.files:,} photographs"
     print(f"erase {told}: {spread(ratios, '.2f')} times the speed of compact")
-    return int(median(ratios) < 0.8)
+    return int(median(ratios) < 0.6)
 
 
 if __name__ == "__main__":

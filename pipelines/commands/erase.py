@@ -60,7 +60,7 @@ files, unfinished builds, old object versions below DATASET, and what caches hol
 ends in .json is a JSON list of ids, also of those with line breaks. A class name or a word that no
 other record has becomes a placeholder of the same number, such as <erased 17>.
 
-The copy takes as long and as much room as `shardwright compact`, so collect ids and erase them
+The copy takes as much room as `shardwright compact`, and longer, so collect ids and erase them
 together, such as once a month. A dataset that has grown gets a next version; another one is
 replaced. A stopped run goes on when its command is repeated. Stop appends, compact, gc and repair
 before: a build that runs meanwhile fails, and has to be run again.
