@@ -130,7 +130,6 @@ def test_what_workers_would_lack_is_told_within_seconds(cloud: Cloud, source: st
     before = len(cloud.dataflow.service.requests)
     for options, reason in (
         (("--no_use_public_ips",), "--no_use_public_ips"),
-        (("--sdk_container_image=apache/beam_python3.9_sdk:2.50.0",), "Beam 2.50.0"),
         ((IMAGE, "--labels=s3://tables/labels.csv"), "role_arn=ARN"),
         ((IMAGE, "--storage-option=bearer_token=CANARY"), "bearer_token"),
     ):
